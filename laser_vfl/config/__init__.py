@@ -1,0 +1,1 @@
+"""Configuration files: YAML, checked in full before anything is opened."""

@@ -1,0 +1,1 @@
+"""The algorithm: pure functions of numpy and torch. No sockets, no files, no clock."""

@@ -1,0 +1,78 @@
+"""The one root error: what happened, where, what to do, and the exit code it ends a process with."""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """How a `laser-vfl` process ends; each has a page in docs/exit-codes."""
+
+    OK = 0
+    CONFIG = 2
+    DATA = 3
+    ADDRESS = 4
+    IDENTITY = 5
+    MISMATCH = 6
+    STOPPED = 7
+    INTERNAL = 70
+
+
+class LaserError(Exception):
+    """An error meant for a person.
+
+    `where` is a place ("bank.yaml:12:3: optimizer.lr"), `message` says what is wrong there,
+    `hint` what to do about it.
+    """
+
+    exit_code = ExitCode.INTERNAL
+
+    def __init__(self, message: str, *, hint: str = "", where: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.where = where
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.message}" if self.where else self.message
+        return f"{text}; {self.hint}" if self.hint else text
+
+
+class ConfigError(LaserError):
+    """The command line or a configuration file is wrong."""
+
+    exit_code = ExitCode.CONFIG
+
+
+class DataError(LaserError):
+    """A table cannot be used as it is."""
+
+    exit_code = ExitCode.DATA
+
+
+class AddressError(LaserError):
+    """An address cannot be bound or reached."""
+
+    exit_code = ExitCode.ADDRESS
+
+
+class IdentityError(LaserError):
+    """A certificate is missing or wrong, or plaintext was not allowed."""
+
+    exit_code = ExitCode.IDENTITY
+
+
+class MismatchError(LaserError):
+    """This client does not fit the federation it wants to join."""
+
+    exit_code = ExitCode.MISMATCH
+
+
+class TrainingStopped(LaserError):
+    """Training could not go on."""
+
+    exit_code = ExitCode.STOPPED
+
+
+class ContractError(LaserError):
+    """A peer sent something that the protocol does not allow."""
+
+    exit_code = ExitCode.STOPPED

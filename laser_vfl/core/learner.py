@@ -1,0 +1,178 @@
+"""One client's representation model and fusion head, and how a step's gradient changes them."""
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from laser_vfl.core.fusion import Task, head_loss
+from laser_vfl.core.plan import Plan
+from laser_vfl.core.randomness import Purpose, torch_seed
+from laser_vfl.core.settings import TrainingSettings
+from laser_vfl.core.tasks import Tasks, sample_tasks
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """How a client changes its own parameters; nobody else needs to know."""
+
+    name: Literal["sgd", "adam", "adamw"] = "adam"
+    lr: float = 0.001
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    schedule: Literal["none", "cosine"] = "none"
+    lr_floor: float = 0.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a learner stands in its federation: all that its randomness and weights depend on."""
+
+    client: int
+    num_clients: int
+    heads: int
+    settings: TrainingSettings
+
+
+class Learner:
+    """The models of one client with their optimiser. It computes; it neither sends nor waits."""
+
+    def __init__(
+        self,
+        place: Place,
+        representation: nn.Module,
+        fusion: nn.Module | None,
+        *,
+        task: Task = "multiclass",
+        optimizer: OptimizerSettings | None = None,
+        device: torch.device | None = None,
+        precision: Literal["float32", "bfloat16"] = "float32",
+    ) -> None:
+        self.place = place
+        self.device = device or torch.device("cpu")
+        self.models = nn.ModuleDict({"representation": representation})
+        if fusion is not None:
+            self.models["fusion"] = fusion
+        self.models.to(self.device).train()
+        self.task: Task = task
+        self._precision = precision
+        self._settings = optimizer or OptimizerSettings()
+        self._optimizer = _build_optimizer(self._settings, self.models)
+        self._batch_norms = [m for m in representation.modules() if isinstance(m, _BatchNorm)]
+
+    def represent(self, inputs: torch.Tensor, step: int) -> torch.Tensor:
+        """Return the representations (b, d) of a batch, ready to be differentiated."""
+        self._reseed(Purpose.REPRESENTATION_NOISE, step)
+        with self._running_statistics(alone=len(inputs) == 1), self._autocast():
+            return self.models["representation"](inputs).float()
+
+    def draw_tasks(self, plan: Plan) -> Tasks:
+        """Sample the subsets that this client's head predicts in a step."""
+        place = self.place
+        tasks = sample_tasks(
+            plan, place.settings, num_clients=place.num_clients, heads=place.heads
+        )
+        return tasks if self.device.type == "cpu" else tasks.to(self.device)
+
+    def loss(
+        self,
+        step: int,
+        tasks: Tasks,
+        representations_bpd: torch.Tensor,
+        targets_b: torch.Tensor,
+        label_weights_b: torch.Tensor,
+    ) -> torch.Tensor:
+        """Return this head's part of the step's loss."""
+        self._reseed(Purpose.FUSION_NOISE, step)
+        with self._autocast():
+            return head_loss(
+                self.models["fusion"],
+                self.task,
+                tasks,
+                representations_bpd,
+                targets_b,
+                label_weights_b,
+            )
+
+    def update(self, progress: float) -> None:
+        """Take one optimiser step with the gradients at hand; `progress` is the share of epochs done."""
+        rate = _learning_rate(self._settings, progress)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Predict rather than train: running statistics, no dropout, no gradients."""
+        self.models.eval()
+        try:
+            with torch.no_grad(), self._autocast():
+                yield
+        finally:
+            self.models.train()
+
+    def _reseed(self, purpose: Purpose, step: int) -> None:
+        """Make what a layer draws by itself (dropout) a function of the step, so it can be redone."""
+        place = self.place
+        seed = torch_seed(
+            seed=place.settings.seed, purpose=purpose, moment=step, client=place.client
+        )
+        # torch.manual_seed records a traceback each time where there is no GPU: 1 ms.
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+
+    @contextmanager
+    def _running_statistics(self, *, alone: bool) -> Iterator[None]:
+        """A single row has no variance, so batch norm falls back on its running statistics."""
+        if not alone or not self._batch_norms:
+            yield
+            return
+        for module in self._batch_norms:
+            module.eval()
+        try:
+            yield
+        finally:
+            for module in self._batch_norms:
+                module.train()
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        return torch.autocast(
+            self.device.type, dtype=torch.bfloat16, enabled=self._precision == "bfloat16"
+        )
+
+
+@contextmanager
+def initial_randomness(seed: int, client: int) -> Iterator[None]:
+    """Build models under this, so that a client's initial parameters depend on nothing else."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(
+            torch_seed(seed=seed, purpose=Purpose.INITIAL_PARAMETERS, client=client)
+        )
+        yield
+
+
+def _build_optimizer(settings: OptimizerSettings, models: nn.Module) -> torch.optim.Optimizer:
+    parameters = [p for p in models.parameters() if p.requires_grad]
+    if settings.name == "sgd":
+        return torch.optim.SGD(
+            parameters,
+            lr=settings.lr,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+        )
+    kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
+    return kind(parameters, lr=settings.lr, weight_decay=settings.weight_decay)
+
+
+def _learning_rate(settings: OptimizerSettings, progress: float) -> float:
+    if settings.schedule == "none":
+        return settings.lr
+    falling = (1 + math.cos(math.pi * progress)) / 2
+    return settings.lr * (settings.lr_floor + (1 - settings.lr_floor) * falling)

@@ -1,0 +1,133 @@
+"""The whole federation in one process, with ordinary autograd: what a distributed run must equal."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from laser_vfl.core.alignment import ClientAlignment
+from laser_vfl.core.exchange import crossing, fan_out, rows_at, spread
+from laser_vfl.core.learner import Learner
+from laser_vfl.core.plan import Plan, Share, plan_step
+from laser_vfl.core.schedule import Schedule
+from laser_vfl.core.settings import TrainingSettings
+from laser_vfl.core.subsets import mask_of
+
+
+@dataclass(frozen=True)
+class Member:
+    """A client as the oracle sees it: everything at once, which nobody sees in a real federation."""
+
+    learner: Learner
+    alignment: ClientAlignment
+    inputs: torch.Tensor
+    targets: torch.Tensor | None = None
+    label_weights: torch.Tensor | None = None
+
+
+class Oracle:
+    """Trains all members on one graph: one loss, one backward, one optimiser step for each member."""
+
+    def __init__(self, members: Mapping[int, Member], settings: TrainingSettings) -> None:
+        self._members = dict(sorted(members.items()))
+        self._settings = settings
+        self._heads = mask_of(k for k, m in self._members.items() if m.targets is not None)
+        groups = next(iter(self._members.values())).alignment.groups
+        self._schedule = Schedule(
+            groups,
+            seed=settings.seed,
+            batch_size=settings.batch_size,
+            batching=settings.batching,
+        )
+        self.num_steps = settings.epochs * self._schedule.steps_per_epoch
+
+    def run(
+        self,
+        num_steps: int | None = None,
+        *,
+        participants: Callable[[int], int] | None = None,
+    ) -> list[dict[int, float]]:
+        """Train for some or all steps and return the loss of every head in each.
+
+        `participants` gives the members of each step; without it, everybody takes part in all.
+        """
+        everyone = mask_of(self._members)
+        return [
+            self.step(t, everyone if participants is None else participants(t))
+            for t in range(self.num_steps if num_steps is None else num_steps)
+        ]
+
+    def step(self, number: int, participants: int) -> dict[int, float]:
+        """Do one step and return the loss of every head in it."""
+        plans = self._plans(number, participants)
+        losses = self._losses(plans)
+        if losses:
+            torch.stack(list(losses.values())).sum().backward()
+        progress = number // self._schedule.steps_per_epoch / self._settings.epochs
+        for client in plans:
+            self._members[client].learner.update(progress)
+        return {client: loss.item() for client, loss in losses.items()}
+
+    def losses(self, number: int, participants: int) -> dict[int, torch.Tensor]:
+        """Return the loss of every head in a step, as functions of all members' parameters."""
+        return self._losses(self._plans(number, participants))
+
+    def _losses(self, plans: Mapping[int, Plan]) -> dict[int, torch.Tensor]:
+        copies = {client: self._represent(plan) for client, plan in plans.items()}
+        losses = {}
+        for client, plan in plans.items():
+            if not plan.has_head:
+                continue
+            member = self._members[client]
+            assert member.targets is not None
+            assert member.label_weights is not None
+            columns = [
+                copies[client][client]
+                if block == client
+                else self._received(plan, plans[block], copies[block][client])
+                for block in plan.blocks
+            ]
+            rows = torch.from_numpy(plan.rows)
+            losses[client] = member.learner.loss(
+                plan.step,
+                member.learner.draw_tasks(plan),
+                torch.stack(columns, dim=1),
+                member.targets[rows],
+                member.label_weights[rows],
+            )
+        return losses
+
+    def _plans(self, number: int, participants: int) -> dict[int, Plan]:
+        step = self._schedule.step(number)
+        plans = {
+            client: plan_step(
+                step,
+                member.alignment,
+                client=client,
+                participants=participants,
+                heads=self._heads,
+            )
+            for client, member in self._members.items()
+        }
+        return {client: plan for client, plan in plans.items() if plan is not None and plan.learns}
+
+    def _represent(self, plan: Plan) -> dict[int, torch.Tensor]:
+        """Return a copy of a client's representation for each head that uses it, in roster order."""
+        member = self._members[plan.client]
+        consumers = [share.peer for share in plan.teachers]
+        consumers = sorted([*consumers, plan.client] if plan.has_head else consumers)
+        representation_bd = member.learner.represent(
+            member.inputs[torch.from_numpy(plan.rows)], plan.step
+        )
+        return dict(zip(consumers, fan_out(representation_bd, len(consumers)), strict=True))
+
+    def _received(self, plan: Plan, sender: Plan, representation_bd: torch.Tensor) -> torch.Tensor:
+        """Return what the head of `plan` sees of a sender's representation."""
+        sent = _share_with(sender.shares, plan.client)
+        taken = _share_with(plan.shares, sender.client)
+        rows_rd = crossing(rows_at(representation_bd, sent.positions), self._settings.wire_precision)
+        return spread(rows_rd, taken.positions, len(plan.rows))
+
+
+def _share_with(shares: Sequence[Share], peer: int) -> Share:
+    return next(share for share in shares if share.peer == peer)

@@ -1,0 +1,45 @@
+"""Random words that any party can recompute alone: Philox, keyed by seed, purpose, time and client.
+
+Only the raw words of the bit generator are used. Their stream is fixed by the algorithm, while the
+distributions that numpy builds on top of it may change between versions, and organisations do
+not upgrade on the same day.
+"""
+
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+Words = npt.NDArray[np.uint64]
+
+
+class Purpose(IntEnum):
+    """What a stream of random words is for; streams of different purposes never meet."""
+
+    SCHEDULE = 1
+    TASKS = 2
+    INITIAL_PARAMETERS = 3
+    REPRESENTATION_NOISE = 4
+    FUSION_NOISE = 5
+
+
+def random_words(
+    num: int, *, seed: int, purpose: Purpose, moment: int = 0, client: int = 0
+) -> Words:
+    """Return `num` words of the stream (seed, purpose, moment, client); a moment is a step or epoch."""
+    philox = np.random.Philox(
+        key=np.array([seed, purpose], dtype=np.uint64),
+        counter=np.array([0, 0, moment, client], dtype=np.uint64),
+    )
+    return philox.random_raw(num)
+
+
+def random_permutation(num: int, *, seed: int, purpose: Purpose, moment: int) -> npt.NDArray[np.intp]:
+    """Return a uniformly random order of `num` items."""
+    words = random_words(num, seed=seed, purpose=purpose, moment=moment)
+    return np.argsort(words, kind="stable")
+
+
+def torch_seed(*, seed: int, purpose: Purpose, moment: int = 0, client: int = 0) -> int:
+    """Return a seed for torch's own generator, for layers that draw random numbers themselves."""
+    return int(random_words(1, seed=seed, purpose=purpose, moment=moment, client=client)[0] >> 1)

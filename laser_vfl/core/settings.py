@@ -1,0 +1,57 @@
+"""What must be equal across a federation: the coordinator states it, every client trains by it."""
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Method = Literal["laser"]
+Preset = Literal["default", "paper"]
+Batching = Literal["mixed", "by_pattern"]
+TaskSampling = Literal["per_sample", "per_batch"]
+LossScale = Literal["normalized", "paper"]
+LossDivisor = Literal["batch_size", "rows"]
+SubsetWeight = Literal["heads", "blocks"]
+WirePrecision = Literal["float32", "float16", "bfloat16"]
+
+
+class TrainingSettings(BaseModel):
+    """The settings of one training run, every one of them explicit once validated.
+
+    `preset` only changes the defaults of other keys. It is applied while validating, so a dump
+    holds what was resolved and validates to an equal object anywhere else.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: Method = "laser"
+    representation_dim: Annotated[int, Field(strict=True, ge=1, le=65_536, examples=[32])]
+    batch_size: Annotated[int, Field(strict=True, ge=1, le=1_000_000, examples=[128])]
+    epochs: Annotated[int, Field(strict=True, ge=1, le=2**31 - 1, examples=[20])]
+    seed: Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)] = 0
+    preset: Preset = "default"
+    batching: Batching = "mixed"
+    task_sampling: TaskSampling = "per_sample"
+    loss_scale: LossScale = "normalized"
+    loss_divisor: LossDivisor = "batch_size"
+    subset_weight: SubsetWeight = "heads"
+    wire_precision: WirePrecision = "float32"
+    step_timeout_s: Annotated[
+        float, Field(strict=True, gt=0, le=604_800, allow_inf_nan=False, examples=[60])
+    ] = 60.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _apply_preset(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("preset") == "paper":
+            return {**PAPER_PRESET, **value}
+        return value
+
+
+PAPER_PRESET: Final = {
+    "batching": "by_pattern",
+    "task_sampling": "per_batch",
+    "loss_scale": "paper",
+    "loss_divisor": "rows",
+    "subset_weight": "blocks",
+}
+"""The defaults under `preset: paper`: training exactly as published."""

@@ -1,0 +1,133 @@
+"""Sample the tasks of a head: one subset of each size for each sample, with unbiased weights."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from laser_vfl.core.plan import Plan
+from laser_vfl.core.randomness import Purpose, random_words
+from laser_vfl.core.settings import TrainingSettings
+from laser_vfl.core.subsets import has
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The (sample, subset) pairs a head predicts in one step.
+
+    `averaging_btp @ representations_bpd` is the mean over each subset's blocks. A sample with fewer
+    blocks than others has fewer tasks: `kept_n` picks the real ones of the flattened (b, t), or is
+    None when all are real. `sample_n` names each task's sample and `weight_n` its weight.
+    """
+
+    averaging_btp: torch.Tensor
+    kept_n: torch.Tensor | None
+    sample_n: torch.Tensor
+    weight_n: torch.Tensor
+
+    def to(self, device: torch.device) -> "Tasks":
+        """Return the same tasks on a device."""
+        return Tasks(
+            averaging_btp=self.averaging_btp.to(device),
+            kept_n=None if self.kept_n is None else self.kept_n.to(device),
+            sample_n=self.sample_n.to(device),
+            weight_n=self.weight_n.to(device),
+        )
+
+
+def sample_tasks(
+    plan: Plan, settings: TrainingSettings, *, num_clients: int, heads: int
+) -> Tasks:
+    """Draw the tasks of `plan.client`: for each sample with m blocks, one subset of each size 1..m."""
+    num_rows, num_blocks = len(plan.observed_b), len(plan.blocks)
+    present_bp = _present(plan)
+    num_present_b = present_bp.sum(axis=1)
+    num_tasks = int(num_present_b.max())
+    rows_drawn = num_rows if settings.task_sampling == "per_sample" else 1
+    words = random_words(
+        rows_drawn * num_tasks * num_blocks,
+        seed=settings.seed,
+        purpose=Purpose.TASKS,
+        moment=plan.step,
+        client=plan.client,
+    ).reshape(rows_drawn, num_tasks, num_blocks)
+    member_btp = _lowest_ranked(words, present_bp, own=plan.blocks.index(plan.client))
+    has_head_p = np.array([has(heads, block) for block in plan.blocks])
+    return _weighted(member_btp, num_present_b, has_head_p, plan, settings, num_clients)
+
+
+def _present(plan: Plan) -> npt.NDArray[np.bool_]:
+    shifts = np.array(plan.blocks, dtype=np.uint64)
+    return (plan.observed_b[:, None] >> shifts & np.uint64(1)).astype(bool)
+
+
+def _lowest_ranked(
+    words_btp: npt.NDArray[np.uint64], present_bp: npt.NDArray[np.bool_], own: int
+) -> npt.NDArray[np.bool_]:
+    """Task t takes the t + 1 present blocks with the smallest words; the own block always ranks first.
+
+    Ranking independent words gives every subset of a size the same chance.
+    """
+    ranked = np.where(present_bp[:, None, :], words_btp >> np.uint64(1), np.uint64(2**64 - 1))
+    ranked[:, :, own] = 0
+    order = np.argsort(ranked, axis=2, kind="stable")
+    rank = np.empty_like(order)
+    np.put_along_axis(rank, order, np.arange(order.shape[2])[None, None, :], axis=2)
+    sizes_t = np.arange(1, words_btp.shape[1] + 1)
+    return (rank < sizes_t[None, :, None]) & present_bp[:, None, :]
+
+
+def _weighted(
+    member_btp: npt.NDArray[np.bool_],
+    num_present_b: npt.NDArray[np.int64],
+    has_head_p: npt.NDArray[np.bool_],
+    plan: Plan,
+    settings: TrainingSettings,
+    num_clients: int,
+) -> Tasks:
+    num_rows, num_tasks, _ = member_btp.shape
+    sizes_t = np.arange(1, num_tasks + 1)
+    choices = np.array(
+        [[comb(m - 1, i - 1) if m else 0 for i in sizes_t] for m in range(num_tasks + 1)],
+        dtype=np.float64,
+    )
+    counted = member_btp & has_head_p if settings.subset_weight == "heads" else member_btp
+    weight_bt = choices[num_present_b] / counted.sum(axis=2)
+    weight_bt /= settings.batch_size if settings.loss_divisor == "batch_size" else plan.num_samples
+    if settings.loss_scale == "normalized":
+        weight_bt *= num_clients / (2**num_clients - 1)
+    averaging_btp = (member_btp / sizes_t[None, :, None]).astype(np.float32)
+    real_bt = sizes_t[None, :] <= num_present_b[:, None]
+    sample_bt = np.broadcast_to(np.arange(num_rows)[:, None], real_bt.shape)
+    return Tasks(
+        averaging_btp=torch.from_numpy(averaging_btp),
+        kept_n=None if real_bt.all() else torch.from_numpy(np.flatnonzero(real_bt)),
+        sample_n=torch.from_numpy(sample_bt[real_bt]),
+        weight_n=torch.from_numpy(weight_bt[real_bt].astype(np.float32)),
+    )
+
+
+def all_tasks(plan: Plan, subsets: Sequence[int]) -> tuple[Tasks, npt.NDArray[np.int64]]:
+    """Return every (sample, subset) pair whose blocks the sample has, unweighted, and each one's subset.
+
+    The second value gives for each task the index of its subset in `subsets`.
+    """
+    shifts = np.array(plan.blocks, dtype=np.uint64)
+    wanted = np.array(subsets, dtype=np.uint64)
+    member_tp = (wanted[:, None] >> shifts & np.uint64(1)).astype(np.float32)
+    real_bt = (wanted[None, :] & ~plan.observed_b[:, None]) == 0
+    averaging_tp = member_tp / np.maximum(member_tp.sum(axis=1, keepdims=True), 1)
+    averaging_btp = np.ascontiguousarray(
+        np.broadcast_to(averaging_tp, (len(real_bt), *averaging_tp.shape))
+    )
+    sample_n, subset_n = np.nonzero(real_bt)
+    tasks = Tasks(
+        averaging_btp=torch.from_numpy(averaging_btp),
+        kept_n=torch.from_numpy(np.flatnonzero(real_bt)),
+        sample_n=torch.from_numpy(sample_n),
+        weight_n=torch.ones(len(sample_n)),
+    )
+    return tasks, subset_n

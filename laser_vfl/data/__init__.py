@@ -1,0 +1,18 @@
+"""A client's feature block: read from CSV, Parquet or NPZ, checked, and encoded as float32."""
+
+from laser_vfl.data.encoding import Encoding
+from laser_vfl.data.ids import blind_ids, normalise_ids, read_secret
+from laser_vfl.data.labels import LabelEncoding
+from laser_vfl.data.tables import Table, TableSpec, check_tables_apart, read_table
+
+__all__ = [
+    "Encoding",
+    "LabelEncoding",
+    "Table",
+    "TableSpec",
+    "blind_ids",
+    "check_tables_apart",
+    "normalise_ids",
+    "read_secret",
+    "read_table",
+]

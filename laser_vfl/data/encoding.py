@@ -1,0 +1,151 @@
+"""The encoding of a feature block: fitted on training rows, kept as JSON, applied unchanged."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from laser_vfl.core.errors import DataError
+from laser_vfl.data.columns import ColumnEncoding, column_from_json, fit_column
+from laser_vfl.data.standard import Standard, first_infinite_row
+from laser_vfl.data.tables import Table, require_names
+
+
+@dataclass(frozen=True, eq=False)
+class Encoding:
+    """From the raw features of a table to the float32 block that a model takes."""
+
+    block: "_Columns | _Array"
+
+    @classmethod
+    def fit(cls, table: Table) -> "Encoding":
+        # Checked here, not for every table: a test table need not have what is left out of it.
+        require_names(table.spec.exclude, table.names, table.path, "column to `exclude`")
+        if isinstance(table.features, pl.DataFrame):
+            return cls(_Columns.fit(table.features, table))
+        return cls(_Array.fit(table.features, table.path))
+
+    def apply(self, table: Table) -> npt.NDArray[np.float32]:
+        """The block, (rows, *input_shape), C-contiguous."""
+        return self.block.apply(table)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return self.block.input_shape
+
+    def to_json(self) -> dict[str, Any]:
+        return self.block.to_json()
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "Encoding":
+        try:
+            if stored["block"] == "columns":
+                return cls(_Columns(tuple(map(column_from_json, stored["columns"]))))
+            return cls(_Array.from_json(stored))
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"the stored encoding cannot be read ({type(error).__name__}: {error})",
+                hint="train again, or restore the file that was written with the model",
+            ) from error
+
+
+@dataclass(frozen=True)
+class _Columns:
+    columns: tuple[ColumnEncoding, ...]
+
+    @classmethod
+    def fit(cls, frame: pl.DataFrame, table: Table) -> "_Columns":
+        return cls(
+            tuple(
+                fit_column(column, untyped=table.untyped, path=table.path)
+                for column in frame.iter_columns()
+            )
+        )
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return (sum(column.width for column in self.columns),)
+
+    def apply(self, table: Table) -> npt.NDArray[np.float32]:
+        frame = table.features
+        if not isinstance(frame, pl.DataFrame):
+            raise _other_form(table.path, "an array", "columns")
+        names = [column.name for column in self.columns]
+        require_names(names, frame.columns, table.path, "feature column")
+        out = np.zeros((len(table), *self.input_shape), dtype=np.float32)
+        start = 0
+        for column in self.columns:
+            stop = start + column.width
+            column.write(frame[column.name], out[:, start:stop], table.path)
+            start = stop
+        return out
+
+    def to_json(self) -> dict[str, Any]:
+        return {"block": "columns", "columns": [column.to_json() for column in self.columns]}
+
+
+@dataclass(frozen=True, eq=False)
+class _Array:
+    """An array block: (n, f) by column, (n, t, f) by feature, (n, c, h, w) by channel."""
+
+    input_shape: tuple[int, ...]
+    standard: Standard
+
+    @classmethod
+    def fit(cls, array: npt.NDArray[Any], path: Path) -> "_Array":
+        _refuse_infinite(array, path)
+        return cls(array.shape[1:], Standard.fit(array, axis=2 if array.ndim == 3 else 1))
+
+    def apply(self, table: Table) -> npt.NDArray[np.float32]:
+        array = table.features
+        if isinstance(array, pl.DataFrame):
+            raise _other_form(table.path, "columns", "an array")
+        if array.shape[1:] != self.input_shape:
+            raise DataError(
+                f"a row has the shape {array.shape[1:]}, in training it was {self.input_shape}",
+                hint="save the block as it was for training",
+                where=str(table.path),
+            )
+        _refuse_infinite(array, table.path)
+        return self.standard.apply(array)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "block": "array",
+            "input_shape": list(self.input_shape),
+            "axis": self.standard.axis,
+            "mean": self.standard.mean.tolist(),
+            "deviation": self.standard.deviation.tolist(),
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "_Array":
+        shape = tuple(map(int, stored["input_shape"]))
+        axis = int(stored["axis"])
+        mean = np.array(stored["mean"], dtype=np.float64)
+        deviation = np.array(stored["deviation"], dtype=np.float64)
+        if not 1 <= axis <= len(shape) or {mean.shape, deviation.shape} != {(shape[axis - 1],)}:
+            raise ValueError("the statistics do not fit the shape")
+        return cls(shape, Standard(axis, mean, deviation))
+
+
+def _refuse_infinite(array: npt.NDArray[Any], path: Path) -> None:
+    row = first_infinite_row(array)
+    if row is not None:
+        raise DataError(
+            f"the feature array is infinite in row {row + 1}",
+            hint="correct the value, or use NaN where it is not known",
+            where=str(path),
+        )
+
+
+def _other_form(path: Path, here: str, trained: str) -> DataError:
+    return DataError(
+        f"the features are {here}, in training they were {trained}",
+        hint="use one format for the training and the test table",
+        where=str(path),
+    )

@@ -1,0 +1,147 @@
+"""The three file formats, opened so that whatever is wrong with a file is a DataError."""
+
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from laser_vfl.core.errors import DataError
+
+
+def read_csv(path: Path) -> pl.DataFrame:
+    """Every column as text: what a column holds is decided once, when an encoding is fitted.
+
+    Guessing per file would lose the zeros of "007" in a file where it happens to look like a
+    number, and keep them in the next.
+    """
+    with _readable(path, "CSV"):
+        frame = pl.read_csv(path, infer_schema=False, glob=False)
+    for name in frame.columns:
+        original = re.sub(r"_duplicated_\d+$", "", name)
+        if original != name and original in frame.columns:
+            raise DataError(
+                f'two columns are called "{original}"',
+                hint="give every column its own name",
+                where=str(path),
+            )
+    return frame
+
+
+def read_parquet_names(path: Path) -> tuple[str, ...]:
+    with _readable(path, "Parquet"):
+        return tuple(pl.read_parquet_schema(path))
+
+
+def read_parquet(path: Path, columns: Sequence[str]) -> pl.DataFrame:
+    with _readable(path, "Parquet"):
+        return pl.read_parquet(path, columns=list(columns), glob=False, hive_partitioning=False)
+
+
+class NpzFile:
+    """Named arrays; only those that are asked for are read, and pickles never."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with _readable(path, "NPZ"):
+            # zipfile first: numpy would take other formats under this suffix for what they are.
+            with zipfile.ZipFile(path):
+                pass
+            self._arrays = np.load(path, allow_pickle=False)
+            self.names: tuple[str, ...] = tuple(self._arrays.files)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._arrays.close()
+
+    def read_column(self, name: str) -> npt.NDArray[Any]:
+        array = self._read(name)
+        if array.ndim != 1:
+            raise DataError(
+                f'array "{name}" has shape {array.shape}',
+                hint="save it with one value per row",
+                where=str(self.path),
+            )
+        return array
+
+    def read_labels(self, name: str) -> pl.Series:
+        array = self.read_column(name)
+        if array.dtype.kind == "S":
+            try:
+                array = np.char.decode(array, "utf-8")
+            except UnicodeDecodeError:
+                raise self._unsupported(name, "bytes that are not UTF-8") from None
+        elif array.dtype == np.float16:
+            array = array.astype(np.float32)
+        if array.dtype.kind not in "biufU":
+            raise self._unsupported(name, str(array.dtype))
+        return pl.Series(name, array)
+
+    def read_block(self, name: str) -> npt.NDArray[Any]:
+        array = self._read(name)
+        if array.dtype.kind not in "biuf":
+            raise self._unsupported(name, str(array.dtype))
+        if array.ndim == 0 or 0 in array.shape[1:]:
+            raise DataError(
+                f'array "{name}" has shape {array.shape}',
+                hint="a feature block has the shape (rows, features), or more dimensions",
+                where=str(self.path),
+            )
+        return array.reshape(-1, 1) if array.ndim == 1 else array
+
+    def _read(self, name: str) -> npt.NDArray[Any]:
+        try:
+            with _readable(self.path, "NPZ"):
+                array: npt.NDArray[Any] = self._arrays[name]
+        except DataError as error:
+            if isinstance(error.__cause__, ValueError) and "allow_pickle" in str(error.__cause__):
+                raise self._unsupported(name, "pickled objects") from None
+            raise
+        return array
+
+    def _unsupported(self, name: str, what: str) -> DataError:
+        return DataError(
+            f'array "{name}" holds {what}',
+            hint="save it as numbers, booleans or text (dtype U), or leave it out with `exclude`",
+            where=str(self.path),
+        )
+
+
+@contextmanager
+def _readable(path: Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except pl.exceptions.NoDataError:
+        raise DataError(
+            "the file is empty", hint="add a header and rows", where=str(path)
+        ) from None
+    except (
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,
+        OSError,
+        EOFError,
+        ValueError,
+        NotImplementedError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise DataError(
+            f"cannot be read as {what}: {reason}",
+            hint="check that the file is complete and that its suffix tells its format",
+            where=str(path),
+        ) from error

@@ -1,0 +1,103 @@
+"""Sample ids: one normal form that all organisations agree on, and the blinded form that leaves."""
+
+import hashlib
+import hmac
+import unicodedata
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from laser_vfl.core.errors import ConfigError, DataError
+
+BLINDED_BYTES = hashlib.sha256().digest_size
+MIN_SECRET_BYTES = 16
+
+
+def normalise_ids(values: Iterable[object], *, where: str = "") -> list[str]:
+    """The ids as text, the same at every organisation that means the same sample.
+
+    Text is trimmed of white space and put in Unicode form NFC; integers become decimal text.
+    Floats, booleans, nulls and empty text name no sample reliably and are refused. Text is
+    otherwise left alone: "007" and "7" are two ids. Rows are counted from 1, header excluded.
+    """
+    return [_normalise(value, row, where) for row, value in enumerate(values, start=1)]
+
+
+def blind_ids(
+    ids: Sequence[str], secret: bytes, table: str, federation: str
+) -> npt.NDArray[np.uint8]:
+    """HMAC-SHA256 of each normalised id under the shared secret, (n, 32) bytes.
+
+    The federation and the table ("train" or "test") are part of what is hashed, so that the
+    same person cannot be linked across tables or federations by the blinded id.
+    """
+    prefix = b"laser-vfl/id/1" + _framed(federation) + _framed(table)
+    keyed = hmac.new(secret, prefix, hashlib.sha256)
+    blinded = bytearray()
+    for text in ids:
+        one = keyed.copy()
+        one.update(text.encode())
+        blinded += one.digest()
+    return np.frombuffer(blinded, dtype=np.uint8).reshape(len(ids), BLINDED_BYTES)
+
+
+def read_secret(path: Path) -> bytes:
+    """The secret that all clients share, without the newline at the end of its file."""
+    hint = f"make one with `openssl rand -hex 32 > {path.name}` and give every client the same file"
+    try:
+        secret = path.read_bytes().rstrip(b"\r\n")
+    except FileNotFoundError:
+        raise ConfigError("the id secret is not there", hint=hint, where=str(path)) from None
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigError(
+            f"cannot read the id secret: {reason}", hint=hint, where=str(path)
+        ) from error
+    if len(secret) < MIN_SECRET_BYTES:
+        found = f"has {len(secret)} bytes" if secret else "is empty"
+        raise ConfigError(
+            f"the id secret {found}, at least {MIN_SECRET_BYTES} are needed",
+            hint=hint,
+            where=str(path),
+        )
+    return secret
+
+
+def _normalise(value: object, row: int, where: str) -> str:
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            raise _refused("is not UTF-8 text", row, where) from None
+    if isinstance(value, str):
+        text = value.strip()
+        if not text:
+            raise _refused("is empty", row, where)
+        if text.isascii():
+            return text
+        text = unicodedata.normalize("NFC", text)
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise _refused("is not valid Unicode text", row, where)
+        return text
+    if value is None:
+        raise _refused("is missing", row, where)
+    if isinstance(value, bool | np.bool_):
+        raise _refused("is a boolean", row, where)
+    if isinstance(value, int | np.integer):
+        return str(int(value))
+    if isinstance(value, float | np.floating):
+        raise _refused("is a float", row, where)
+    raise _refused(f"is a {type(value).__name__}", row, where)
+
+
+def _refused(what: str, row: int, where: str) -> DataError:
+    hint = "give every row an id that is text or an integer"
+    return DataError(f"the id of row {row} {what}", hint=hint, where=where)
+
+
+def _framed(text: str) -> bytes:
+    """Length first, so that no two pairs of names give the same bytes."""
+    encoded = text.encode()
+    return len(encoded).to_bytes(4, "big") + encoded

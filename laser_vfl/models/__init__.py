@@ -1,0 +1,6 @@
+"""Representation models and fusion heads: built-in by name, or the user's own."""
+
+from laser_vfl.models.build import build_fusion, build_representation
+from laser_vfl.models.check import check_fusion, check_representation
+
+__all__ = ["build_fusion", "build_representation", "check_fusion", "check_representation"]

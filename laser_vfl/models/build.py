@@ -1,0 +1,108 @@
+"""From a name in the configuration to a module: a built-in, or `package.module:factory`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from torch import nn
+
+from laser_vfl.core.errors import ConfigError
+from laser_vfl.models.factory import call_factory
+from laser_vfl.models.lstm import Lstm
+from laser_vfl.models.mlp import flat_mlp, mlp
+from laser_vfl.models.options import Options, check_sizes
+from laser_vfl.models.resnet import ResNet18
+
+T = TypeVar("T")
+Shape = tuple[int, ...]
+
+
+def build_representation(
+    name: str,
+    *,
+    input_shape: Shape,
+    representation_dim: int,
+    hidden: Sequence[int],
+    options: Mapping[str, object],
+) -> nn.Module:
+    """The representation model f_k. `hidden` is for `mlp`; the others have options of their own."""
+    if ":" in name:
+        given = {"input_shape": input_shape, "representation_dim": representation_dim}
+        return call_factory(name, given, options)
+    build = _named(name, _REPRESENTATIONS, "representation model")
+    taken = Options(name, options)
+    module = build(input_shape, representation_dim, hidden, taken)
+    taken.refuse_unknown()
+    return module
+
+
+def build_fusion(
+    name: str, *, representation_dim: int, num_outputs: int, options: Mapping[str, object]
+) -> nn.Module:
+    """The fusion head g_k: from an averaged representation to outputs."""
+    if ":" in name:
+        given = {"representation_dim": representation_dim, "num_outputs": num_outputs}
+        return call_factory(name, given, options)
+    build = _named(name, _FUSIONS, "fusion model")
+    taken = Options(name, options)
+    module = build(representation_dim, num_outputs, taken)
+    taken.refuse_unknown()
+    return module
+
+
+def _mlp(shape: Shape, dim: int, hidden: Sequence[int], options: Options) -> nn.Module:
+    return flat_mlp(shape, check_sizes(hidden, "hidden"), dim)
+
+
+def _resnet18(shape: Shape, dim: int, hidden: Sequence[int], options: Options) -> nn.Module:
+    stem_padding = options.integer("stem_padding", 1, least=0)
+    width = options.integer("width", 64)
+    _need_dimensions("resnet18", shape, 3, "(channels, height, width)")
+    if min(shape[1:]) + 2 * stem_padding < 3:
+        raise ConfigError(
+            f"resnet18 needs images of at least {3 - 2 * stem_padding} pixels a side, "
+            f"this block has {shape}",
+            hint="set stem_padding: 1 or choose another model.representation",
+        )
+    return ResNet18(shape[0], dim, width=width, stem_padding=stem_padding)
+
+
+def _lstm(shape: Shape, dim: int, hidden: Sequence[int], options: Options) -> nn.Module:
+    width, layers = options.integer("width", 128), options.integer("layers", 1)
+    _need_dimensions("lstm", shape, 2, "(steps, features)")
+    return Lstm(shape[1], dim, width=width, layers=layers)
+
+
+def _linear_fusion(dim: int, num_outputs: int, options: Options) -> nn.Module:
+    return nn.Linear(dim, num_outputs)
+
+
+def _mlp_fusion(dim: int, num_outputs: int, options: Options) -> nn.Module:
+    return mlp([dim, *options.sizes("hidden", [dim]), num_outputs])
+
+
+_REPRESENTATIONS: dict[str, Callable[[Shape, int, Sequence[int], Options], nn.Module]] = {
+    "lstm": _lstm,
+    "mlp": _mlp,
+    "resnet18": _resnet18,
+}
+_FUSIONS: dict[str, Callable[[int, int, Options], nn.Module]] = {
+    "linear": _linear_fusion,
+    "mlp": _mlp_fusion,
+}
+
+
+def _named(name: str, known: Mapping[str, T], what: str) -> T:
+    if name not in known:
+        raise ConfigError(
+            f'unknown {what} "{name}"',
+            hint=f"use {', '.join(known)} or your own as package.module:factory",
+        )
+    return known[name]
+
+
+def _need_dimensions(name: str, shape: Shape, num_dimensions: int, needed: str) -> None:
+    if len(shape) != num_dimensions:
+        raise ConfigError(
+            f"{name} needs rows of the shape {needed}, this block has {shape}",
+            hint="choose another model.representation or save the block in that shape",
+        )

@@ -1,0 +1,76 @@
+"""A model tried on two rows before any training: does it take the block and give the width?"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from laser_vfl.core.errors import ConfigError, MismatchError
+
+
+def check_representation(
+    module: nn.Module, input_shape: tuple[int, ...], representation_dim: int
+) -> None:
+    """Refuse a model that does not turn a row of the block into one representation."""
+    output = _try(module, input_shape, f"a block of shape {input_shape}")
+    if not isinstance(output, Tensor):
+        raise ConfigError(
+            f"the representation model returns {type(output).__name__}", hint="return one tensor"
+        )
+    if output.shape != (2, representation_dim):
+        raise MismatchError(
+            f"the representation model gives {_each_row(output)}, "
+            f"the federation's representation_dim is {representation_dim}",
+            hint=f"give its last layer {representation_dim} outputs",
+        )
+
+
+def check_fusion(module: nn.Module, representation_dim: int, num_outputs: int) -> None:
+    """Refuse a head that does not turn a representation into the outputs of its task."""
+    output = _try(module, (representation_dim,), f"representations of width {representation_dim}")
+    if not isinstance(output, Tensor) or output.shape != (2, num_outputs):
+        found = _each_row(output) if isinstance(output, Tensor) else type(output).__name__
+        raise ConfigError(
+            f"the fusion model gives {found}, the label needs {num_outputs} outputs",
+            hint=f"give its last layer {num_outputs} outputs",
+        )
+
+
+def _try(module: nn.Module, shape: tuple[int, ...], what: str) -> object:
+    parameter = next(module.parameters(), torch.empty(0))
+    rows = torch.zeros((2, *shape), device=parameter.device, dtype=parameter.dtype)
+    with _undisturbed(module):
+        try:
+            output: object = module(rows)
+        except Exception as error:
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise ConfigError(
+                f"the model does not accept {what}: {reason}",
+                hint="choose a model that fits the data",
+            ) from error
+    return output
+
+
+@contextmanager
+def _undisturbed(module: nn.Module) -> Iterator[None]:
+    """Evaluation without a trace: modes, buffers and the random state are as before."""
+    modes = [(part, part.training) for part in module.modules()]
+    buffers = [(buffer, buffer.clone()) for buffer in module.buffers() if not is_lazy(buffer)]
+    module.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        for part, training in modes:
+            part.training = training
+        for buffer, before in buffers:
+            with torch.no_grad():
+                buffer.copy_(before)
+
+
+def _each_row(output: Tensor) -> str:
+    if output.ndim == 2 and len(output) == 2:
+        return f"rows of width {output.shape[1]}"
+    return f"the shape {tuple(output.shape)} for two rows"
