@@ -1,0 +1,141 @@
+"""What a client is told: where it is, what it holds, and how it learns from it."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from laser_vfl.config.address import Address, DialAddress
+from laser_vfl.config.columns import Column, LabelText
+from laser_vfl.config.compute import Device, Threads
+from laser_vfl.config.names import Name
+from laser_vfl.config.paths import RelativePath
+from laser_vfl.config.problems import problem
+from laser_vfl.config.section import ConfigFile, LogLevel, Section
+from laser_vfl.config.tls import TlsFiles
+
+Task = Literal["auto", "multiclass", "binary", "regression"]
+ClassWeights = Literal["none", "balanced"]
+OptimizerName = Literal["sgd", "adam", "adamw"]
+LearningRateSchedule = Literal["none", "cosine"]
+Precision = Literal["float32", "bfloat16"]
+
+
+class DataConfig(Section):
+    """The client's block: its tables, and which of their columns to use."""
+
+    train: Annotated[RelativePath, Field(examples=["bank_train.csv"])]
+    test: RelativePath | None = None
+    id: Annotated[Column, Field(examples=["customer_id"])]
+    label: Column | None = None
+    features: Annotated[list[Column], Field(min_length=1, examples=[["age"]])] | None = None
+    exclude: Annotated[list[Column], Field(examples=[["notes"]])] | None = None
+    task: Task = "auto"
+    class_weights: ClassWeights = "none"
+    positive: LabelText | None = None
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> "DataConfig":
+        if self.label == self.id:
+            raise problem(
+                f'"{self.id}" is the id column already', "name another column", at=("label",)
+            )
+        if self.features is not None and self.exclude is not None:
+            raise problem(
+                "cannot be used together with features", "keep one of the two", at=("exclude",)
+            )
+        for index, column in enumerate(self.features or []):
+            if column in (self.id, self.label):
+                role = "id" if column == self.id else "label"
+                raise problem(
+                    f'"{column}" is the {role} column and cannot be a feature',
+                    "remove it from the list",
+                    at=("features", index),
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _check_task(self) -> "DataConfig":
+        if self.task == "regression":
+            if self.class_weights != "none":
+                raise problem(
+                    "a regression has no classes", "remove class_weights", at=("class_weights",)
+                )
+            if self.positive is not None:
+                raise problem(
+                    "a regression has no positive class", "remove positive", at=("positive",)
+                )
+        if self.positive is not None and self.label is None:
+            raise problem("there is no label", "add label or remove positive", at=("positive",))
+        return self
+
+
+class ModelConfig(Section):
+    """The representation model and the fusion head: built-ins, or `package.module:factory`."""
+
+    representation: Annotated[str, Field(strict=True, min_length=1)] = "mlp"
+    hidden: list[Annotated[int, Field(strict=True, ge=1, le=65_536)]] = Field(
+        default_factory=lambda: [64, 64]
+    )
+    fusion: Annotated[str, Field(strict=True, min_length=1)] = "linear"
+    representation_options: dict[str, Any] = Field(default_factory=dict)
+    fusion_options: dict[str, Any] = Field(default_factory=dict)
+
+
+class OptimizerConfig(Section):
+    """How this client's parameters follow their gradient."""
+
+    name: OptimizerName = "adam"
+    lr: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] = 0.001
+    momentum: Annotated[float, Field(strict=True, ge=0, lt=1, examples=[0.9])] = 0.0
+    weight_decay: Annotated[
+        float, Field(strict=True, ge=0, allow_inf_nan=False, examples=[0.0001])
+    ] = 0.0
+    schedule: LearningRateSchedule = "none"
+    lr_floor: Annotated[float, Field(strict=True, ge=0, le=1, examples=[0.01])] = 0.0
+
+    @model_validator(mode="after")
+    def _check_pairs(self) -> "OptimizerConfig":
+        if self.momentum and self.name != "sgd":
+            raise problem(
+                f"{self.name} has no momentum", "remove it or use name: sgd", at=("momentum",)
+            )
+        if self.lr_floor and self.schedule != "cosine":
+            raise problem(
+                "only the cosine schedule has a floor",
+                "remove it or use schedule: cosine",
+                at=("lr_floor",),
+            )
+        return self
+
+
+class ClientConfig(ConfigFile):
+    """client.yaml. What must be equal across the federation is the coordinator's, not here."""
+
+    federation: Annotated[Name, Field(examples=["churn"])]
+    name: Annotated[Name, Field(examples=["bank"])]
+    listen: Annotated[Address, Field(examples=["127.0.0.1:7001"])]
+    advertise: DialAddress | None = None
+    coordinator: Annotated[DialAddress, Field(examples=["127.0.0.1:7000"])]
+    state: Annotated[RelativePath, Field(examples=["./bank-state"])]
+    id_secret_file: Annotated[RelativePath, Field(examples=["id.secret"])]
+    data: DataConfig
+    model: ModelConfig = ModelConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    device: Device = "auto"
+    precision: Precision = "float32"
+    threads: Threads = "auto"
+    representation_dim: (
+        Annotated[int, Field(strict=True, ge=1, le=65_536, examples=[32])] | None
+    ) = None
+    tls: TlsFiles | None = None
+    log_level: LogLevel = "info"
+
+    @model_validator(mode="after")
+    def _check_reachable(self) -> "ClientConfig":
+        if self.listen.is_wildcard and self.advertise is None:
+            raise problem(
+                f'"{self.listen}" listens on every interface, and peers cannot dial that',
+                "add advertise: with the host:port at which they reach this client",
+                at=("listen",),
+            )
+        return self

@@ -1,0 +1,61 @@
+"""What a coordinator is told: who is in the federation, and how all of them train."""
+
+from typing import Annotated
+
+from pydantic import Field, field_validator, model_validator
+
+from laser_vfl.config.address import Address
+from laser_vfl.config.names import Name
+from laser_vfl.config.paths import RelativePath
+from laser_vfl.config.problems import problem
+from laser_vfl.config.section import ConfigFile, LogLevel, Section
+from laser_vfl.config.tls import TlsFiles
+from laser_vfl.core.settings import TrainingSettings
+
+
+class StartRule(Section):
+    """When to start without the whole roster."""
+
+    quorum: Annotated[int, Field(strict=True, ge=1, le=64, examples=[2])]
+    after_s: Annotated[
+        float, Field(strict=True, ge=0, le=604_800, allow_inf_nan=False, examples=[30])
+    ]
+
+
+class CoordinatorConfig(ConfigFile):
+    """coordinator.yaml. The order of `clients` is the order of the roster."""
+
+    federation: Annotated[Name, Field(examples=["churn"])]
+    listen: Annotated[Address, Field(examples=["127.0.0.1:7000"])]
+    state: Annotated[RelativePath, Field(examples=["./coordinator-state"])]
+    clients: Annotated[
+        list[Name], Field(min_length=1, max_length=64, examples=[["bank", "shop", "telco"]])
+    ]
+    training: TrainingSettings
+    start: StartRule | None = None
+    tls: TlsFiles | None = None
+    heartbeat_timeout_s: Annotated[
+        float, Field(strict=True, gt=0, le=604_800, allow_inf_nan=False, examples=[10])
+    ] = 10.0
+    log_level: LogLevel = "info"
+
+    @field_validator("clients")
+    @classmethod
+    def _check_unique(cls, clients: list[str]) -> list[str]:
+        for index, name in enumerate(clients):
+            if name in clients[:index]:
+                raise problem(
+                    f'"{name}" is already in the list', "name each client once", at=(index,)
+                )
+        return clients
+
+    @model_validator(mode="after")
+    def _check_quorum(self) -> "CoordinatorConfig":
+        num_clients = len(self.clients)
+        if self.start and self.start.quorum > num_clients:
+            raise problem(
+                f"expected at most {num_clients}, the number of clients, got {self.start.quorum}",
+                f"write an integer from 1 to {num_clients}",
+                at=("start", "quorum"),
+            )
+        return self
