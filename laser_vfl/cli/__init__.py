@@ -1,0 +1,5 @@
+"""The laser-vfl command."""
+
+from laser_vfl.cli.main import main
+
+__all__ = ["main"]

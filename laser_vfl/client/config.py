@@ -127,6 +127,9 @@ class ClientConfig(ConfigFile):
     representation_dim: (
         Annotated[int, Field(strict=True, ge=1, le=65_536, examples=[32])] | None
     ) = None
+    connect_timeout_s: Annotated[
+        float, Field(strict=True, gt=0, le=604_800, allow_inf_nan=False, examples=[60])
+    ] = 60.0
     tls: TlsFiles | None = None
     log_level: LogLevel = "info"
 

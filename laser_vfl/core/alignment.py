@@ -53,7 +53,9 @@ def align(digests_by_client: Sequence[npt.NDArray[np.uint8] | None]) -> list[Cli
     holder_of = np.concatenate([np.full(len(d), k, dtype=np.uint8) for k, d in present])
     row_of = np.concatenate([np.arange(len(d), dtype=np.int64) for _, d in present])
     words = np.concatenate([np.ascontiguousarray(d).view(">u8") for _, d in present])
-    order = np.lexsort(tuple(words[:, i].astype(np.uint64) for i in reversed(range(words.shape[1]))))
+    order = np.lexsort(
+        tuple(words[:, i].astype(np.uint64) for i in reversed(range(words.shape[1])))
+    )
     words, holder_of, row_of = words[order], holder_of[order], row_of[order]
 
     first = np.ones(len(words), dtype=bool)
@@ -71,7 +73,11 @@ def align(digests_by_client: Sequence[npt.NDArray[np.uint8] | None]) -> list[Cli
     def told_to(client: int) -> ClientAlignment:
         mine = holder_of == client
         my_groups, my_rows = group_of[mine], row_of[mine]
-        rows = {g: my_rows[my_groups == g] for g in range(len(groups)) if has(groups[g].observed, client)}
+        rows = {
+            g: my_rows[my_groups == g]
+            for g in range(len(groups))
+            if has(groups[g].observed, client)
+        }
         return ClientAlignment(groups, rows)
 
     return [told_to(client) for client in range(len(digests_by_client))]
@@ -81,7 +87,9 @@ def check_distinct(digests: npt.NDArray[np.uint8]) -> None:
     """Refuse a table that has the same blinded id twice."""
     num_repeated = len(digests) - len(np.unique(digests.view(f"S{DIGEST_BYTES}")))
     if num_repeated:
-        raise DataError(f"{num_repeated} blinded ids were submitted twice", hint="send each id once")
+        raise DataError(
+            f"{num_repeated} blinded ids were submitted twice", hint="send each id once"
+        )
 
 
 def num_shared(alignment: ClientAlignment) -> int:

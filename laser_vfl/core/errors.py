@@ -66,6 +66,12 @@ class MismatchError(LaserError):
     exit_code = ExitCode.MISMATCH
 
 
+class NotRegistered(LaserError):
+    """The coordinator does not know this process (any more)."""
+
+    exit_code = ExitCode.MISMATCH
+
+
 class TrainingStopped(LaserError):
     """Training could not go on."""
 

@@ -96,9 +96,7 @@ class Evaluation:
         return {**scores, "num_samples": int(np.count_nonzero(rows))} if counted else dict(scores)
 
 
-def predict(
-    learner: Learner, tasks: Tasks, representations_bpd: torch.Tensor
-) -> torch.Tensor:
+def predict(learner: Learner, tasks: Tasks, representations_bpd: torch.Tensor) -> torch.Tensor:
     """Return the head's outputs for each task."""
     with learner.evaluating():
         outputs: torch.Tensor = learner.models["fusion"](

@@ -74,9 +74,7 @@ class Learner:
     def draw_tasks(self, plan: Plan) -> Tasks:
         """Sample the subsets that this client's head predicts in a step."""
         place = self.place
-        tasks = sample_tasks(
-            plan, place.settings, num_clients=place.num_clients, heads=place.heads
-        )
+        tasks = sample_tasks(plan, place.settings, num_clients=place.num_clients, heads=place.heads)
         return tasks if self.device.type == "cpu" else tasks.to(self.device)
 
     def loss(
@@ -152,9 +150,7 @@ class Learner:
 def initial_randomness(seed: int, client: int) -> Iterator[None]:
     """Build models under this, so that a client's initial parameters depend on nothing else."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(
-            torch_seed(seed=seed, purpose=Purpose.INITIAL_PARAMETERS, client=client)
-        )
+        torch.manual_seed(torch_seed(seed=seed, purpose=Purpose.INITIAL_PARAMETERS, client=client))
         yield
 
 

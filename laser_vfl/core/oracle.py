@@ -125,7 +125,9 @@ class Oracle:
         """Return what the head of `plan` sees of a sender's representation."""
         sent = _share_with(sender.shares, plan.client)
         taken = _share_with(plan.shares, sender.client)
-        rows_rd = crossing(rows_at(representation_bd, sent.positions), self._settings.wire_precision)
+        rows_rd = crossing(
+            rows_at(representation_bd, sent.positions), self._settings.wire_precision
+        )
         return spread(rows_rd, taken.positions, len(plan.rows))
 
 

@@ -34,7 +34,9 @@ def random_words(
     return philox.random_raw(num)
 
 
-def random_permutation(num: int, *, seed: int, purpose: Purpose, moment: int) -> npt.NDArray[np.intp]:
+def random_permutation(
+    num: int, *, seed: int, purpose: Purpose, moment: int
+) -> npt.NDArray[np.intp]:
     """Return a uniformly random order of `num` items."""
     words = random_words(num, seed=seed, purpose=purpose, moment=moment)
     return np.argsort(words, kind="stable")

@@ -38,9 +38,7 @@ class Tasks:
         )
 
 
-def sample_tasks(
-    plan: Plan, settings: TrainingSettings, *, num_clients: int, heads: int
-) -> Tasks:
+def sample_tasks(plan: Plan, settings: TrainingSettings, *, num_clients: int, heads: int) -> Tasks:
     """Draw the tasks of `plan.client`: for each sample with m blocks, one subset of each size 1..m."""
     num_rows, num_blocks = len(plan.observed_b), len(plan.blocks)
     present_bp = _present(plan)

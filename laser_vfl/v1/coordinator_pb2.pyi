@@ -420,21 +420,24 @@ Global___Directive: _TypeAlias = Directive  # noqa: Y015
 
 @_typing.final
 class Gathering(_message.Message):
-    """The run has not started."""
+    """Training has not started. `run` is set once the client has an alignment to fetch."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    RUN_FIELD_NUMBER: _builtins.int
     WAITING_FOR_FIELD_NUMBER: _builtins.int
+    run: _builtins.str
     @_builtins.property
     def waiting_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
+        run: _builtins.str = ...,
         waiting_for: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["waiting_for", b"waiting_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,166 @@
+"""`bench step`: a federation of real processes and the oracle on the same work, in the same run."""
+
+import json
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from laser_vfl.cli.processes import LocalFederation
+from laser_vfl.client.block import build_learner, load_block
+from laser_vfl.client.config import ClientConfig
+from laser_vfl.config.loading import load_config
+from laser_vfl.core.alignment import align
+from laser_vfl.core.oracle import Member, Oracle
+from laser_vfl.core.settings import TrainingSettings
+
+NUM_FEATURES, WIDTH, NUM_CLASSES, BATCH_SIZE = 140, 128, 12, 128
+STEPS_PER_EPOCH = 50
+WARM_UP_STEPS = 20
+TIMEOUT_S = 1800.0
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """How much work to measure."""
+
+    steps: int
+    repeats: int
+    clients: int
+
+
+def run_bench_step(options: BenchOptions, *, as_json: bool) -> None:
+    """Measure and print."""
+    settings = TrainingSettings(
+        representation_dim=WIDTH,
+        batch_size=BATCH_SIZE,
+        epochs=-(-options.steps // STEPS_PER_EPOCH),
+        seed=1,
+    )
+    names = [f"client{k}" for k in range(options.clients)]
+    torch.set_num_threads(1)
+    federation, oracle_ms = [], []
+    for _ in range(options.repeats):
+        with tempfile.TemporaryDirectory(prefix="laser-vfl-bench-") as directory:
+            configs = _write_inputs(Path(directory), names)
+            oracle_ms.append(_time_oracle(Path(directory), configs, settings))
+            federation.append(_time_federation(Path(directory), configs, settings))
+    result = _summary(options, federation, oracle_ms)
+    if as_json:
+        print(json.dumps(result))
+    else:
+        for key, value in result.items():
+            Console().print(f"{key:24} {value}")
+
+
+def _write_inputs(directory: Path, names: list[str]) -> dict[str, dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    num_rows = BATCH_SIZE * STEPS_PER_EPOCH
+    labels = rng.integers(0, NUM_CLASSES, num_rows)
+    (directory / "id.secret").write_text("benchmark " * 4)
+    for name in names:
+        features = rng.standard_normal((num_rows, NUM_FEATURES)).astype(np.float32)
+        np.savez(directory / f"{name}.npz", id=np.arange(num_rows), x=features, y=labels)
+    return {
+        name: {
+            "federation": "bench",
+            "name": name,
+            "listen": "127.0.0.1:0",
+            "coordinator": "127.0.0.1:1",
+            "state": f"./{name}-state",
+            "id_secret_file": "id.secret",
+            "data": {"train": f"{name}.npz", "id": "id", "label": "y"},
+            "model": {"representation": "mlp", "hidden": [WIDTH, WIDTH]},
+            "optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.8},
+            "threads": 1,
+            "log_level": "warning",
+        }
+        for name in names
+    }
+
+
+def _time_oracle(
+    directory: Path, configs: dict[str, dict[str, Any]], settings: TrainingSettings
+) -> float:
+    """Return milliseconds per step of the whole federation in this process."""
+    names = list(configs)
+    loaded = []
+    for name, config in configs.items():
+        path = directory / f"oracle-{name}.yaml"
+        path.write_text(json.dumps(config))
+        loaded.append(load_config(path, ClientConfig))
+    blocks = [load_block(config) for config in loaded]
+    alignments = align([block.train.digests for block in blocks])
+    members = {
+        k: Member(
+            build_learner(config, block, settings, names, names, torch.device("cpu")),
+            alignments[k],
+            block.train.inputs,
+            block.train.targets,
+            block.train.label_weights,
+        )
+        for k, (config, block) in enumerate(zip(loaded, blocks, strict=True))
+    }
+    oracle = Oracle(members, settings)
+    oracle.run(WARM_UP_STEPS)
+    started = time.perf_counter()
+    oracle.run()
+    return (time.perf_counter() - started) / oracle.num_steps * 1e3
+
+
+def _time_federation(
+    directory: Path, configs: dict[str, dict[str, Any]], settings: TrainingSettings
+) -> dict[str, float]:
+    """Return what the clients' own metrics say of the time between their first and last line."""
+    with LocalFederation(directory, insecure=True) as federation:
+        address = federation.start_coordinator(
+            {
+                "federation": "bench",
+                "listen": "127.0.0.1:0",
+                "state": "./coordinator-state",
+                "clients": list(configs),
+                "training": settings.model_dump(),
+            }
+        )
+        federation.start_clients(
+            {name: {**config, "coordinator": address} for name, config in configs.items()}
+        )
+        federation.wait(TIMEOUT_S)
+    step_ms, wire_bytes, rss_mb = [], 0.0, []
+    for name in configs:
+        text = (directory / f"{name}-state" / "metrics.jsonl").read_text()
+        lines = [json.loads(line) for line in text.splitlines()]
+        first, last = lines[0], lines[-1]
+        num_steps = last["step"] - first["step"]
+        step_ms.append((last["time"] - first["time"]) / num_steps * 1e3)
+        wire_bytes += (last["wire_bytes"] - first["wire_bytes"]) / num_steps
+        rss_mb += [line["rss_mb"] for line in lines]
+    return {"step_ms": max(step_ms), "wire_bytes": wire_bytes, "rss_mb": max(rss_mb)}
+
+
+def _summary(
+    options: BenchOptions, federation: list[dict[str, float]], oracle_ms: list[float]
+) -> dict[str, Any]:
+    step_ms = statistics.median(run["step_ms"] for run in federation)
+    wire_bytes = statistics.median(run["wire_bytes"] for run in federation)
+    payload = options.clients * (options.clients - 1) * BATCH_SIZE * WIDTH * 4 * 2
+    oracle = statistics.median(oracle_ms)
+    return {
+        "clients": options.clients,
+        "steps": options.steps,
+        "repeats": options.repeats,
+        "federation_step_ms": round(step_ms, 3),
+        "oracle_step_ms": round(oracle, 3),
+        "ratio": round(step_ms / oracle, 3),
+        "wire_bytes_per_step": round(wire_bytes),
+        "payload_bytes_per_step": payload,
+        "wire_ratio": round(wire_bytes / payload, 4) if payload else None,
+        "client_rss_mb_max": round(max(run["rss_mb"] for run in federation), 1),
+        "tls": False,
+    }

@@ -1,0 +1,42 @@
+"""How both daemons live in a process: log to stderr, say when ready, end cleanly on a signal."""
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from laser_vfl.core.errors import ConfigError, LaserError
+
+log = logging.getLogger(__name__)
+
+
+def say_ready(role: str, name: str) -> Callable[[str], None]:
+    """Return a function that prints the one line on stdout that others wait for."""
+
+    def say(address: str) -> None:
+        print(f"ready role={role} name={name} address={address}", flush=True)
+
+    return say
+
+
+def run_until_signal(daemon: Coroutine[Any, Any, None], name: str, log_level: str) -> None:
+    """Run a daemon to its end; SIGTERM and SIGINT end it cleanly, with exit code 0."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=log_level.upper(),
+        format=f"%(asctime)s %(levelname)-7s {name}: %(message)s",
+    )
+    asyncio.run(_until_signal(daemon))
+
+
+async def _until_signal(daemon: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.create_task(daemon)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        log.info("stopped by a signal")

@@ -1,0 +1,141 @@
+"""The commands, and how each of them ends: a result on stdout, or one line on stderr and a code."""
+
+import logging
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from laser_vfl import __version__
+from laser_vfl.core.errors import ExitCode, LaserError
+
+app = typer.Typer(
+    name="laser-vfl",
+    help="Vertical federated learning when blocks of features are missing.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+coordinator_app = typer.Typer(help="The coordinator daemon.", no_args_is_help=True)
+client_app = typer.Typer(help="The client daemon of one organisation.", no_args_is_help=True)
+bench_app = typer.Typer(
+    help="Benchmarks; each prints ratios measured in one run.", no_args_is_help=True
+)
+app.add_typer(coordinator_app, name="coordinator")
+app.add_typer(client_app, name="client")
+app.add_typer(bench_app, name="bench")
+
+
+class Format(StrEnum):
+    """How a result is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+ConfigPath = Annotated[Path, typer.Option("--config", help="The YAML file of this daemon.")]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Allow plaintext; only on loopback, to try things out.")
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="How to print the result.")]
+
+
+def main() -> None:
+    """Run a command and exit with its documented code."""
+    try:
+        app()
+    except LaserError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+    except Exception:
+        logging.getLogger("laser_vfl").exception("internal error; this is a bug")
+        sys.exit(ExitCode.INTERNAL)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"laser-vfl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")
+    ] = False,
+) -> None:
+    pass
+
+
+@coordinator_app.command("run")
+def coordinator_run(config: ConfigPath, insecure: Insecure = False) -> None:
+    """Serve a federation until SIGTERM."""
+    from laser_vfl.cli.daemons import run_until_signal, say_ready
+    from laser_vfl.config.loading import load_config
+    from laser_vfl.coordinator.config import CoordinatorConfig
+    from laser_vfl.coordinator.daemon import run_coordinator
+
+    settings = load_config(config, CoordinatorConfig)
+    ready = say_ready("coordinator", settings.federation)
+    run_until_signal(
+        run_coordinator(settings, insecure=insecure, ready=ready), "coordinator", settings.log_level
+    )
+
+
+@client_app.command("run")
+def client_run(
+    config: ConfigPath,
+    insecure: Insecure = False,
+    exit_after_training: Annotated[
+        bool, typer.Option("--exit-after-training", help="End when all clients have finished.")
+    ] = False,
+) -> None:
+    """Train with the federation, then stay up, until SIGTERM."""
+    from laser_vfl.cli.daemons import run_until_signal, say_ready
+    from laser_vfl.client.config import ClientConfig
+    from laser_vfl.config.loading import load_config
+
+    settings = load_config(config, ClientConfig)
+    from laser_vfl.client.daemon import run_client
+
+    daemon = run_client(
+        settings,
+        insecure=insecure,
+        exit_after_training=exit_after_training,
+        ready=say_ready("client", settings.name),
+    )
+    run_until_signal(daemon, settings.name, settings.log_level)
+
+
+@app.command()
+def demo(
+    clients: Annotated[int, typer.Option(min=1, max=8, help="How many organisations.")] = 4,
+    p_miss: Annotated[
+        float, typer.Option(min=0.0, max=0.95, help="Chance that a block of a sample is missing.")
+    ] = 0.3,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training samples.")] = 40,
+    seed: Annotated[int, typer.Option(min=0, help="The federation's seed.")] = 7,
+    keep: Annotated[
+        Path | None, typer.Option(help="Leave configs, logs and models in this directory.")
+    ] = None,
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Train a federation of real processes on loopback and show what each subset of blocks can do."""
+    from laser_vfl.cli.demo import DemoOptions, run_demo
+
+    run_demo(DemoOptions(clients, p_miss, epochs, seed, keep), as_json=output is Format.JSON)
+
+
+@bench_app.command("step")
+def bench_step(
+    steps: Annotated[int, typer.Option(min=50, help="Steps in each repetition.")] = 500,
+    repeats: Annotated[int, typer.Option(min=1, help="Repetitions; medians are reported.")] = 3,
+    clients: Annotated[int, typer.Option(min=1, max=16, help="How many organisations.")] = 4,
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Time a training step of a real federation against the single-process oracle."""
+    from laser_vfl.cli.bench_step import BenchOptions, run_bench_step
+
+    run_bench_step(BenchOptions(steps, repeats, clients), as_json=output is Format.JSON)

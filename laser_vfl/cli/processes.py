@@ -1,0 +1,117 @@
+"""A whole federation on this machine: one OS process per daemon, on loopback, for demo and benchmarks."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from laser_vfl.core.errors import TrainingStopped
+
+STOP_TIMEOUT_S = 10.0
+POLL_S = 0.05
+
+
+class LocalFederation:
+    """Starts daemons from configurations that it writes into a directory, and ends them all."""
+
+    def __init__(self, directory: Path, *, insecure: bool) -> None:
+        self._directory = directory
+        self._insecure = ["--insecure"] if insecure else []
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The process id of each daemon."""
+        return {name: process.pid for name, process in self._processes.items()}
+
+    def start_coordinator(self, config: Mapping[str, Any]) -> str:
+        """Start the coordinator and return its address."""
+        return self._start("coordinator", ["coordinator", "run"], config)
+
+    def start_clients(self, configs: Mapping[str, Mapping[str, Any]]) -> None:
+        """Start all clients side by side; they leave when they have trained."""
+        for name, config in configs.items():
+            self._spawn(name, ["client", "run", "--exit-after-training"], config)
+        for name in configs:
+            self._wait_until_ready(name)
+
+    def wait(self, timeout_s: float, watch: Callable[[], None] = lambda: None) -> None:
+        """Wait until all clients have trained. The first that fails is an error with its own words."""
+        give_up_at = time.monotonic() + timeout_s
+        clients = {n: p for n, p in self._processes.items() if n != "coordinator"}
+        while any(process.poll() is None for process in clients.values()):
+            watch()
+            for name, process in clients.items():
+                if process.poll():
+                    raise self._failure(name)
+            if time.monotonic() > give_up_at:
+                raise TrainingStopped(f"the federation did not finish within {timeout_s:g} s")
+            time.sleep(POLL_S)
+        for name, process in clients.items():
+            if process.returncode:
+                raise self._failure(name)
+        watch()
+
+    def stop(self) -> None:
+        """End whatever still runs."""
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.terminate()
+        for process in self._processes.values():
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdout:
+                process.stdout.close()
+
+    def _start(self, name: str, command: list[str], config: Mapping[str, Any]) -> str:
+        self._spawn(name, command, config)
+        return self._wait_until_ready(name)
+
+    def _spawn(self, name: str, command: list[str], config: Mapping[str, Any]) -> None:
+        path = self._directory / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(dict(config), sort_keys=False))
+        with (self._directory / f"{name}.log").open("w") as log:
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "laser_vfl", *command, "--config", path.name]
+                + self._insecure,
+                cwd=self._directory,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+
+    def _wait_until_ready(self, name: str) -> str:
+        process = self._processes[name]
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.startswith("ready "):
+            process.wait()
+            raise self._failure(name)
+        return line.split("address=")[1].strip()
+
+    def _failure(self, name: str) -> TrainingStopped:
+        lines = (self._directory / f"{name}.log").read_text().strip().splitlines()
+        said = lines[-1] if lines else "it said nothing"
+        code = self._processes[name].poll()
+        return TrainingStopped(f"{name} ended with exit code {code}: {said}")

@@ -1,0 +1,173 @@
+"""This organisation's block: its tables read, checked, encoded and blinded, before any socket opens."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from laser_vfl.client.config import ClientConfig
+from laser_vfl.core.errors import LaserError, MismatchError
+from laser_vfl.core.fusion import Task
+from laser_vfl.core.learner import Learner, OptimizerSettings, Place, initial_randomness
+from laser_vfl.core.settings import TrainingSettings
+from laser_vfl.core.subsets import mask_of
+from laser_vfl.data import (
+    Encoding,
+    LabelEncoding,
+    Table,
+    TableSpec,
+    blind_ids,
+    check_tables_apart,
+    read_secret,
+    read_table,
+)
+from laser_vfl.models import (
+    build_fusion,
+    build_representation,
+    check_fusion,
+    check_representation,
+)
+
+
+@dataclass(frozen=True)
+class EncodedTable:
+    """The rows of one table as the models see them, and their blinded ids."""
+
+    digests: npt.NDArray[np.uint8]
+    inputs: torch.Tensor
+    targets: torch.Tensor | None = None
+    labelled: npt.NDArray[np.bool_] | None = None
+    label_weights: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Block:
+    """Everything this organisation brings to the federation."""
+
+    encoding: Encoding
+    labels: LabelEncoding | None
+    train: EncodedTable
+    test: EncodedTable | None
+
+    @property
+    def task(self) -> Task:
+        """What this client's head predicts; of no meaning without a head."""
+        return self.labels.task if self.labels else "multiclass"
+
+
+def load_block(config: ClientConfig) -> Block:
+    """Read all local files of a client. Every mistake in them is found here."""
+    data = config.data
+    spec = TableSpec(
+        id=data.id,
+        label=data.label,
+        features=tuple(data.features) if data.features is not None else None,
+        exclude=tuple(data.exclude or ()),
+        task=data.task,
+        class_weights=data.class_weights,
+        positive=data.positive,
+    )
+    secret = read_secret(config.id_secret_file)
+    train = read_table(data.train, spec)
+    test = read_table(data.test, spec) if data.test else None
+    if test is not None:
+        check_tables_apart(train, test)
+    encoding = Encoding.fit(train)
+    labels = LabelEncoding.fit(train, spec) if data.label is not None else None
+
+    def encoded(table: Table, name: str) -> EncodedTable:
+        digests = blind_ids(table.ids, secret, name, config.federation)
+        inputs = torch.from_numpy(encoding.apply(table))
+        if labels is None:
+            return EncodedTable(digests, inputs)
+        targets, labelled = labels.apply(table)
+        return EncodedTable(
+            digests,
+            inputs,
+            torch.from_numpy(targets),
+            labelled,
+            torch.from_numpy(labels.weights(targets, labelled)) if name == "train" else None,
+        )
+
+    return Block(
+        encoding,
+        labels,
+        train=encoded(train, "train"),
+        test=encoded(test, "test") if test is not None else None,
+    )
+
+
+def build_models(
+    config: ClientConfig, block: Block, settings: TrainingSettings, client: int
+) -> tuple[nn.Module, nn.Module | None]:
+    """Build this client's representation model and head, and check that they fit the federation."""
+    width = settings.representation_dim
+    model = config.model
+    if config.representation_dim not in (None, width):
+        raise MismatchError(
+            f"this client expects {config.representation_dim}, the federation has {width}",
+            where=config.where("representation_dim"),
+            hint="agree on one width with the coordinator",
+        )
+    with initial_randomness(settings.seed, client):
+        with _placed(config.where("model.representation")):
+            representation = build_representation(
+                model.representation,
+                input_shape=block.encoding.input_shape,
+                representation_dim=width,
+                hidden=model.hidden,
+                options=model.representation_options,
+            )
+            check_representation(representation, block.encoding.input_shape, width)
+        if block.labels is None:
+            return representation, None
+        with _placed(config.where("model.fusion")):
+            fusion = build_fusion(
+                model.fusion,
+                representation_dim=width,
+                num_outputs=block.labels.num_outputs,
+                options=model.fusion_options,
+            )
+            check_fusion(fusion, width, block.labels.num_outputs)
+    return representation, fusion
+
+
+def build_learner(
+    config: ClientConfig,
+    block: Block,
+    settings: TrainingSettings,
+    roster: Sequence[str],
+    heads: Sequence[str],
+    device: torch.device,
+) -> Learner:
+    """Build this client's learner for a run whose heads are known."""
+    client = roster.index(config.name)
+    representation, fusion = build_models(config, block, settings, client)
+    return Learner(
+        Place(
+            client=client,
+            num_clients=len(roster),
+            heads=mask_of(roster.index(name) for name in heads),
+            settings=settings,
+        ),
+        representation,
+        fusion,
+        task=block.task,
+        optimizer=OptimizerSettings(**config.optimizer.model_dump()),
+        device=device,
+        precision=config.precision,
+    )
+
+
+@contextmanager
+def _placed(where: str) -> Iterator[None]:
+    """Say where in the configuration a model that does not work is named."""
+    try:
+        yield
+    except LaserError as error:
+        error.where = error.where or where
+        raise

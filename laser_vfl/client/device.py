@@ -1,0 +1,77 @@
+"""Where a client computes: which device, how many threads, and how tensors get there and back."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from laser_vfl.core.errors import ConfigError
+
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+
+
+def pick_device(name: str) -> torch.device:
+    """Return the device that the configuration names; `auto` is cuda when there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and (
+        not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()
+    ):
+        raise ConfigError(
+            f"device {name} is not there: this machine has {torch.cuda.device_count()} CUDA devices",
+            where="device",
+            hint="use device: auto",
+        )
+    return device
+
+
+def fair_threads(my_address: str, addresses: Sequence[str]) -> int:
+    """Return this client's share of the cores, given which other clients run on the same host.
+
+    Threads that fight for cores are ruinous: on two cores a default-threaded client was seen ten
+    times slower than a single-threaded one.
+    """
+    host = my_address.rpartition(":")[0]
+    num_neighbours = sum(address.rpartition(":")[0] == host for address in addresses)
+    return max(1, num_cores() // max(1, num_neighbours))
+
+
+def num_cores() -> int:
+    """Return how many cores this process may use: affinity and container limits count."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    try:
+        quota, period = _CGROUP_LIMIT.read_text().split()
+        limit = max(1, int(quota) // int(period))
+    except (OSError, ValueError):
+        limit = cores or 1
+    return min(cores or 1, limit)
+
+
+class Host:
+    """Moves batches between host memory and a device; through pinned buffers when it is a GPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._is_gpu = device.type == "cuda"
+
+    def blank(self, *shape: int) -> torch.Tensor:
+        """Return zeros in host memory to be filled and moved to the device."""
+        return torch.zeros(shape, pin_memory=self._is_gpu)
+
+    def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor on the device."""
+        if not self._is_gpu:
+            return tensor
+        pinned = tensor if tensor.is_pinned() else tensor.pin_memory()
+        return pinned.to(self._device, non_blocking=True)
+
+    def to_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor in host memory, complete."""
+        if not self._is_gpu:
+            return tensor
+        pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        pinned.copy_(tensor, non_blocking=True)
+        torch.cuda.synchronize(self._device)
+        return pinned

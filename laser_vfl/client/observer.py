@@ -1,0 +1,102 @@
+"""What a client shows of its training: a progress bar or plain lines, and metrics.jsonl."""
+
+import logging
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+import psutil
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from laser_vfl.client.artifacts import StateDirectory
+from laser_vfl.client.session import Session
+from laser_vfl.wire.traffic import tcp_bytes_sent
+
+log = logging.getLogger(__name__)
+
+METRICS_INTERVAL_S = 1.0
+LOG_INTERVAL_S = 5.0
+
+
+class Observer:
+    """Told of every step that was applied; writes at most once a second, and at the end."""
+
+    def __init__(
+        self,
+        name: str,
+        state: StateDirectory,
+        num_steps: int,
+        steps_per_epoch: int,
+        session: Session,
+    ) -> None:
+        self._session = session
+        self._state = state
+        self._num_steps = num_steps
+        self._steps_per_epoch = steps_per_epoch
+        self._process = psutil.Process()
+        self._losses: list[float] = []
+        self._last_time = self._logged_at = time.monotonic()
+        self._last_step = 0
+        self._last_bytes = tcp_bytes_sent()
+        self._bar = Progress(
+            TextColumn(f"[bold]{name}[/bold]"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total} {task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            disable=not sys.stderr.isatty(),
+        )
+        self._task = self._bar.add_task("training", total=num_steps, note="")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def step_done(self, next_step: int, loss: float | None) -> None:
+        """Take note that everything before `next_step` is done; `loss` is None without a head."""
+        self._session.report(next_step=next_step)
+        if loss is not None:
+            self._losses.append(loss)
+        now = time.monotonic()
+        if now - self._last_time >= METRICS_INTERVAL_S or next_step == self._num_steps:
+            self._write(next_step, now)
+
+    def _write(self, next_step: int, now: float) -> None:
+        elapsed = max(now - self._last_time, 1e-9)
+        sent = tcp_bytes_sent()
+        num_bytes = None if sent is None or self._last_bytes is None else sent - self._last_bytes
+        line = {
+            "time": time.time(),
+            "epoch": (next_step - 1) // self._steps_per_epoch,
+            "step": next_step,
+            "loss": sum(self._losses) / len(self._losses) if self._losses else None,
+            "steps_per_s": (next_step - self._last_step) / elapsed,
+            "bytes_per_s": None if num_bytes is None else num_bytes / elapsed,
+            "wire_bytes": sent,
+            "rss_mb": self._process.memory_info().rss / 1e6,
+        }
+        self._state.append_metrics(line)
+        self._show(line, now, last=next_step == self._num_steps)
+        self._losses.clear()
+        self._last_time, self._last_step, self._last_bytes = now, next_step, sent
+
+    def _show(self, line: dict[str, float | None], now: float, *, last: bool) -> None:
+        note = f"{line['steps_per_s']:.0f} steps/s"
+        if line["loss"] is not None:
+            note = f"loss {line['loss']:.4f}, {note}"
+        if line["bytes_per_s"] is not None:
+            note += f", {line['bytes_per_s'] / 1e6:.2f} MB/s"
+        self._bar.update(self._task, completed=line["step"], note=note)
+        if self._bar.disable and (last or now - self._logged_at >= LOG_INTERVAL_S):
+            log.info("step %d of %d: %s", line["step"], self._num_steps, note)
+            self._logged_at = now

@@ -1,0 +1,224 @@
+"""A client's side of its conversation with the coordinator: introduce, submit, fetch, stay in touch."""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+
+import grpc
+import numpy as np
+import numpy.typing as npt
+
+from laser_vfl import __version__
+from laser_vfl.core.alignment import DIGEST_BYTES, ClientAlignment, Group
+from laser_vfl.core.errors import ContractError, LaserError
+from laser_vfl.core.settings import TrainingSettings
+from laser_vfl.v1 import coordinator_pb2 as pb
+from laser_vfl.v1.coordinator_pb2_grpc import CoordinatorStub
+from laser_vfl.wire.protocol import CHUNK_BYTES, HEARTBEAT_INTERVAL, PROTOCOL_VERSION
+from laser_vfl.wire.status import error_from, is_ours
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 0.5
+RPC_TIMEOUT_S = 20.0
+
+_TABLES = {"train": pb.TABLE_TRAIN, "test": pb.TABLE_TEST}
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """What a client says of itself when it registers."""
+
+    federation: str
+    client: str
+    address: str
+    has_head: bool
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """What the coordinator answers: what is the same for everybody."""
+
+    incarnation: int
+    roster: tuple[str, ...]
+    settings: TrainingSettings
+
+
+class Session:
+    """One process's standing with the coordinator. Heartbeats run by themselves once it is open."""
+
+    def __init__(self, channel: grpc.aio.Channel, introduction: Introduction) -> None:
+        self._stub = CoordinatorStub(channel)
+        self._introduction = introduction
+        self._nonce = secrets.token_hex(8)
+        self._incarnation = 0
+        self._status = pb.Heartbeat(state=pb.CLIENT_STATE_JOINING)
+        self._status_changed = asyncio.Event()
+        self._directive: pb.Directive | None = None
+        self._directive_changed = asyncio.Event()
+        self._heart: asyncio.Task[None] | None = None
+        self._lost: LaserError | None = None
+
+    async def register(self) -> Welcome:
+        """Introduce this client. Raises what the coordinator has against it."""
+        who = self._introduction
+        request = pb.RegisterRequest(
+            federation=who.federation,
+            protocol_version=PROTOCOL_VERSION,
+            client=who.client,
+            nonce=self._nonce,
+            address=who.address,
+            has_head=who.has_head,
+            release=__version__,
+        )
+        with _as_ours("registering with the coordinator"):
+            response = await self._stub.Register(request, timeout=RPC_TIMEOUT_S)
+        settings = {
+            field.name: getattr(response.training, field.name)
+            for field in response.training.DESCRIPTOR.fields
+        }
+        self._incarnation = response.incarnation
+        return Welcome(
+            incarnation=response.incarnation,
+            roster=tuple(response.roster),
+            settings=TrainingSettings.model_validate(settings),
+        )
+
+    def open(self) -> None:
+        """Start the heartbeats."""
+        self._status = pb.Heartbeat(
+            client=self._introduction.client,
+            incarnation=self._incarnation,
+            state=pb.CLIENT_STATE_JOINING,
+        )
+        self._directive = None
+        self._lost = None
+        self._heart = asyncio.create_task(self._beat())
+
+    async def close(self, reason: str = "") -> None:
+        """End the session; with a reason, tell the coordinator that this client leaves."""
+        if self._heart is None or self._heart.done():
+            return
+        if reason:
+            self.report(state=pb.CLIENT_STATE_STOPPED, reason=reason)
+            await asyncio.wait([self._heart], timeout=1.0)
+        self._heart.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._heart
+
+    async def submit_ids(self, table: str, digests: npt.NDArray[np.uint8]) -> None:
+        """Send the blinded ids of one table, in row order."""
+        data = np.ascontiguousarray(digests).tobytes()
+        size = CHUNK_BYTES - CHUNK_BYTES % DIGEST_BYTES
+
+        def pieces() -> list[pb.SubmitIdsRequest]:
+            first = pb.SubmitIdsRequest(
+                client=self._introduction.client,
+                incarnation=self._incarnation,
+                table=_TABLES[table],
+            )
+            rest = (data[start : start + size] for start in range(0, len(data), size))
+            return [first, *(pb.SubmitIdsRequest(digests=piece) for piece in rest)]
+
+        with _as_ours("submitting blinded ids"):
+            response = await self._stub.SubmitIds(iter(pieces()))
+        if response.num_ids != len(digests):
+            raise ContractError(
+                f"the coordinator counted {response.num_ids} ids, this client sent {len(digests)}"
+            )
+
+    async def fetch_alignment(self) -> tuple[str, dict[str, ClientAlignment]]:
+        """Wait for a run to begin; return its id and this client's alignment of each table."""
+        request = pb.FetchAlignmentRequest(
+            client=self._introduction.client, incarnation=self._incarnation
+        )
+        run = ""
+        groups: dict[int, list[pb.Group]] = {code: [] for code in _TABLES.values()}
+        rows: dict[int, dict[int, bytearray]] = {code: {} for code in _TABLES.values()}
+        with _as_ours("waiting for the run to begin"):
+            async for piece in self._stub.FetchAlignment(request):
+                run = piece.run
+                groups[piece.table].extend(piece.groups)
+                if piece.HasField("rows"):
+                    rows[piece.table].setdefault(piece.rows.group, bytearray()).extend(
+                        piece.rows.rows
+                    )
+        return run, {
+            name: ClientAlignment(
+                tuple(Group(g.observed, g.size) for g in groups[code]),
+                {g: np.frombuffer(data, dtype="<i8") for g, data in rows[code].items()},
+            )
+            for name, code in _TABLES.items()
+        }
+
+    def report(
+        self,
+        *,
+        state: "pb.ClientState.ValueType | None" = None,
+        run: str | None = None,
+        next_step: int | None = None,
+        reason: str = "",
+    ) -> None:
+        """Change what the heartbeats say; a change of state is sent at once."""
+        if run is not None:
+            self._status.run = run
+        if next_step is not None:
+            self._status.next_step = next_step
+        self._status.reason = reason
+        if state is not None:
+            self._status.state = state
+            self._status_changed.set()
+
+    async def directive(self, wanted: Callable[[pb.Directive], bool]) -> pb.Directive:
+        """Wait until the coordinator says something of the wanted kind."""
+        while self._directive is None or not wanted(self._directive):
+            if self._lost is not None:
+                raise self._lost
+            self._directive_changed.clear()
+            await self._directive_changed.wait()
+        return self._directive
+
+    async def _beat(self) -> None:
+        """Keep a stream open to the coordinator, and open it again when it breaks."""
+        while True:
+            try:
+                async for directive in self._stub.Session(self._heartbeats()):
+                    self._hear(directive)
+                if self._status.state == pb.CLIENT_STATE_STOPPED:
+                    return
+            except grpc.aio.AioRpcError as error:
+                if is_ours(error):
+                    self._lost = error_from(error, doing="keeping in touch with the coordinator")
+                    self._directive_changed.set()
+                    log.warning("lost the coordinator: %s", self._lost)
+                    return
+                log.warning("the coordinator is out of reach; trying again")
+            await asyncio.sleep(RETRY_S)
+
+    def _hear(self, directive: pb.Directive) -> None:
+        self._directive = directive
+        self._directive_changed.set()
+        if directive.gathering.waiting_for:
+            log.info("waiting for %s", ", ".join(directive.gathering.waiting_for))
+
+    async def _heartbeats(self) -> AsyncIterator[pb.Heartbeat]:
+        while True:
+            self._status_changed.clear()
+            yield self._status
+            if self._status.state == pb.CLIENT_STATE_STOPPED:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(
+                    self._status_changed.wait(), HEARTBEAT_INTERVAL.total_seconds()
+                )
+
+
+@contextlib.contextmanager
+def _as_ours(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise error_from(error, doing=doing) from None

@@ -1,0 +1,186 @@
+"""The coordinator's RPCs: thin translations between messages and the federation's rules."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import numpy as np
+
+from laser_vfl.coordinator import federation as rules
+from laser_vfl.coordinator.federation import Federation, Registration, State
+from laser_vfl.core.alignment import DIGEST_BYTES
+from laser_vfl.core.errors import ContractError, MismatchError
+from laser_vfl.core.settings import TrainingSettings
+from laser_vfl.v1 import coordinator_pb2 as pb
+from laser_vfl.v1.coordinator_pb2_grpc import CoordinatorServicer
+from laser_vfl.wire.protocol import CHUNK_BYTES, PROTOCOL_VERSION
+
+TICK_S = 0.25
+
+_TABLES = {pb.TABLE_TRAIN: "train", pb.TABLE_TEST: "test"}
+_STATES = {
+    pb.CLIENT_STATE_JOINING: State.JOINING,
+    pb.CLIENT_STATE_READY: State.READY,
+    pb.CLIENT_STATE_RUNNING: State.RUNNING,
+    pb.CLIENT_STATE_FINISHED: State.FINISHED,
+}
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class CoordinatorService(CoordinatorServicer):
+    """Serves one federation. Everything runs on one event loop, so the rules need no locks."""
+
+    def __init__(self, name: str, training: TrainingSettings, federation: Federation) -> None:
+        self._name = name
+        self._training = training
+        self._federation = federation
+        self._changed = asyncio.Event()
+
+    async def keep_time(self) -> None:
+        """Let time pass for the rules, for as long as the daemon lives."""
+        while True:
+            self._federation.tick(time.monotonic())
+            self._announce()
+            await asyncio.sleep(TICK_S)
+
+    async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:  # type: ignore[override]
+        """Check that a client fits, and tell it what is the same for everybody."""
+        if request.protocol_version != PROTOCOL_VERSION:
+            raise MismatchError(
+                f"this coordinator speaks protocol version {PROTOCOL_VERSION}, the client "
+                f"({request.release}) speaks {request.protocol_version}",
+                hint="run the same release on both sides",
+            )
+        if request.federation != self._name:
+            raise MismatchError(
+                f'this is the coordinator of federation "{self._name}", not "{request.federation}"',
+                hint="correct `federation` or `coordinator`",
+            )
+        registration = self._federation.register(
+            request.client,
+            nonce=request.nonce,
+            address=request.address,
+            has_head=request.has_head,
+            now=time.monotonic(),
+        )
+        return pb.RegisterResponse(
+            incarnation=registration.incarnation,
+            roster=self._federation.roster,
+            training=pb.TrainingSettings(**self._training.model_dump()),
+        )
+
+    async def SubmitIds(self, requests: Any, context: Any) -> pb.SubmitIdsResponse:  # type: ignore[override]
+        """Collect the blinded ids of one table."""
+        first: pb.SubmitIdsRequest | None = None
+        pieces: list[bytes] = []
+        async for request in requests:
+            first = first or request
+            pieces.append(request.digests)
+        if first is None or first.table not in _TABLES:
+            raise ContractError("a list of ids begins with the client and the table")
+        registration = self._federation.find(first.client, first.incarnation)
+        digests = b"".join(pieces)
+        if len(digests) % DIGEST_BYTES:
+            raise ContractError(f"blinded ids have {DIGEST_BYTES} bytes each")
+        rows = np.frombuffer(digests, dtype=np.uint8).reshape(-1, DIGEST_BYTES)
+        self._federation.submit(registration, _TABLES[first.table], rows, time.monotonic())
+        self._announce()
+        return pb.SubmitIdsResponse(num_ids=len(rows))
+
+    async def FetchAlignment(self, request: pb.FetchAlignmentRequest, context: Any) -> None:  # type: ignore[override]
+        """Wait until a run can start, then tell a client about its own rows."""
+        while True:
+            registration = self._federation.find(request.client, request.incarnation)
+            if (found := self._federation.alignments(registration)) is not None:
+                break
+            await self._changed.wait()
+        run, tables = found
+        for code, table in _TABLES.items():
+            alignment = tables[table]
+            groups = [pb.Group(observed=g.observed, size=g.size) for g in alignment.groups]
+            await context.write(pb.FetchAlignmentResponse(run=run, table=code, groups=groups))
+            for group, rows in alignment.rows.items():
+                data = rows.astype("<i8").tobytes()
+                for start in range(0, len(data), CHUNK_BYTES):
+                    piece = pb.GroupRows(group=group, rows=data[start : start + CHUNK_BYTES])
+                    await context.write(pb.FetchAlignmentResponse(run=run, table=code, rows=piece))
+
+    async def Session(self, requests: Any, context: Any) -> None:  # type: ignore[override]
+        """Take heartbeats and push a directive whenever it changes."""
+        iterator: AsyncIterator[pb.Heartbeat] = aiter(requests)
+        first = await anext(iterator, None)
+        if first is None:
+            return
+        registration = self._federation.find(first.client, first.incarnation)
+        session = self._federation.connected(registration, time.monotonic())
+        pusher = asyncio.create_task(self._push(registration, context))
+        try:
+            self._hear(registration, first)
+            async for heartbeat in iterator:
+                self._hear(registration, heartbeat)
+        finally:
+            pusher.cancel()
+            with contextlib.suppress(asyncio.CancelledError, grpc.RpcError):
+                await pusher
+            self._federation.disconnected(registration, session, time.monotonic())
+            self._announce()
+
+    def _hear(self, registration: Registration, heartbeat: pb.Heartbeat) -> None:
+        if heartbeat.state == pb.CLIENT_STATE_STOPPED:
+            self._federation.stopped(registration, heartbeat.reason)
+        elif heartbeat.state in _STATES:
+            self._federation.heartbeat(
+                registration,
+                _STATES[heartbeat.state],
+                heartbeat.run,
+                heartbeat.next_step,
+                time.monotonic(),
+            )
+        else:
+            raise ContractError("a heartbeat without a state")
+        self._announce()
+
+    async def _push(self, registration: Registration, context: Context) -> None:
+        last: rules.Directive | None = None
+        while True:
+            directive = self._federation.directive(registration)
+            if directive != last:
+                await context.write(_to_message(directive))
+                last = directive
+            await self._changed.wait()
+
+    def _announce(self) -> None:
+        """Wake everybody who waits for a change."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def _to_message(directive: rules.Directive) -> pb.Directive:
+    match directive:
+        case rules.Gathering(run, waiting_for):
+            return pb.Directive(gathering=pb.Gathering(run=run, waiting_for=waiting_for))
+        case rules.View(run, generation, members):
+            return pb.Directive(
+                view=pb.View(
+                    run=run,
+                    generation=generation,
+                    members=[
+                        pb.ViewMember(
+                            client=m.client,
+                            incarnation=m.incarnation,
+                            address=m.address,
+                            next_step=m.next_step,
+                            has_head=m.has_head,
+                        )
+                        for m in members
+                    ],
+                )
+            )
+        case rules.Stopped(run, reason):
+            return pb.Directive(stopped=pb.Stopped(run=run, reason=reason))
+        case rules.Finished(run):
+            return pb.Directive(finished=pb.Finished(run=run))

@@ -1,0 +1,89 @@
+"""Who we are on a connection: mutual TLS, or plaintext on loopback when asked for."""
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import grpc
+
+from laser_vfl.core.errors import IdentityError
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Certificates for both ends of mutual TLS; all empty means plaintext."""
+
+    ca: bytes = b""
+    cert: bytes = b""
+    key: bytes = b""
+
+    @property
+    def secure(self) -> bool:
+        """Whether connections are encrypted and authenticated."""
+        return bool(self.ca)
+
+    def for_server(self) -> grpc.ServerCredentials:
+        """Return what a server presents; it demands a certificate of the caller."""
+        return grpc.ssl_server_credentials(
+            [(self.key, self.cert)], root_certificates=self.ca, require_client_auth=True
+        )
+
+    def for_channel(self) -> grpc.ChannelCredentials:
+        """Return what a caller presents."""
+        return grpc.ssl_channel_credentials(self.ca, self.key, self.cert)
+
+
+def load_credentials(ca: Path, cert: Path, key: Path) -> Credentials:
+    """Read and check the three files of a daemon."""
+    credentials = Credentials(
+        ca=_read(ca, "CERTIFICATE"), cert=_read(cert, "CERTIFICATE"), key=_read(key, "PRIVATE KEY")
+    )
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+    except ssl.SSLError as error:
+        raise IdentityError(
+            f"the certificate and the key do not belong together ({error.reason})",
+            where=f"{cert}, {key}",
+            hint="issue a new pair",
+        ) from None
+    return credentials
+
+
+class Dialable(Protocol):
+    """An address, as the configuration has it."""
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it can only be reached from this machine."""
+
+
+def plaintext(addresses: Mapping[str, Dialable | None], *, allowed: bool) -> Credentials:
+    """Return empty credentials if plaintext was asked for and all addresses are on loopback."""
+    if not allowed:
+        raise IdentityError(
+            "no tls section in the configuration",
+            hint="add tls: {ca: …, cert: …, key: …}, or pass --insecure to try it out on loopback",
+        )
+    for name, address in addresses.items():
+        if address is not None and not address.is_loopback:
+            raise IdentityError(
+                f"--insecure works only on loopback, and {name} is {address}",
+                hint="add a tls section, or use 127.0.0.1",
+            )
+    return Credentials()
+
+
+def _read(path: Path, kind: str) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise IdentityError(
+            f"cannot be read ({error.strerror})", where=str(path), hint="check tls in the config"
+        ) from None
+    if b"-----BEGIN " not in content or kind.encode() not in content:
+        raise IdentityError(
+            f"holds no {kind.lower()} in PEM form", where=str(path), hint="check tls in the config"
+        )
+    return content

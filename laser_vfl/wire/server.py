@@ -1,0 +1,74 @@
+"""A gRPC server as every daemon runs it: one port, health, errors as status, bounded messages."""
+
+from collections.abc import Callable
+
+import grpc
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health import aio as health_aio
+from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
+
+from laser_vfl.core.errors import AddressError
+from laser_vfl.wire.credentials import Credentials
+from laser_vfl.wire.protocol import KEEPALIVE
+from laser_vfl.wire.status import ErrorInterceptor
+
+Options = list[tuple[str, int]]
+
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+class Server:
+    """A server that is listening. `address` has the real port, also when port 0 was asked for."""
+
+    def __init__(self, server: grpc.aio.Server, health: health_aio.HealthServicer, address: str):
+        self._server = server
+        self._health = health
+        self.address = address
+
+    async def set_healthy(self, healthy: bool) -> None:
+        """Tell the health service, and so whoever watches it, whether to send work here."""
+        await self._health.set("", _SERVING if healthy else _NOT_SERVING)
+
+    async def stop(self, grace_s: float = 1.0) -> None:
+        """Refuse new calls, let running ones end, then close."""
+        await self.set_healthy(False)
+        await self._server.stop(grace_s)
+
+
+async def start_server(
+    listen: str,
+    credentials: Credentials,
+    add_services: Callable[[grpc.aio.Server], None],
+    options: Options,
+) -> Server:
+    """Bind an address and serve; a port that is taken is an error, not a second listener."""
+    server = grpc.aio.server(
+        interceptors=[ErrorInterceptor()], options=[("grpc.so_reuseport", 0), *KEEPALIVE, *options]
+    )
+    health = health_aio.HealthServicer()
+    add_HealthServicer_to_server(health, server)
+    add_services(server)
+    try:
+        port = (
+            server.add_secure_port(listen, credentials.for_server())
+            if credentials.secure
+            else server.add_insecure_port(listen)
+        )
+    except RuntimeError:
+        raise AddressError(
+            f"cannot listen on {listen}",
+            hint="is the port in use, or the address not of this machine? choose another `listen`",
+        ) from None
+    await server.start()
+    running = Server(server, health, f"{listen.rpartition(':')[0]}:{port}")
+    await running.set_healthy(True)
+    return running
+
+
+def open_channel(address: str, credentials: Credentials, options: Options) -> grpc.aio.Channel:
+    """Return a channel to a daemon; nothing is dialled before the first call."""
+    options = [*KEEPALIVE, *options]
+    if credentials.secure:
+        return grpc.aio.secure_channel(address, credentials.for_channel(), options=options)
+    return grpc.aio.insecure_channel(address, options=options)

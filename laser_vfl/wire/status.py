@@ -1,0 +1,107 @@
+"""Errors across the wire: one interceptor turns ours into a gRPC status, one function turns it back."""
+
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn
+
+import grpc
+
+from laser_vfl.core import errors
+
+log = logging.getLogger(__name__)
+
+_CODE_KEY = "laser-vfl-error"
+
+_STATUS: dict[type[errors.LaserError], grpc.StatusCode] = {
+    errors.ConfigError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.DataError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.ContractError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.AddressError: grpc.StatusCode.UNAVAILABLE,
+    errors.IdentityError: grpc.StatusCode.PERMISSION_DENIED,
+    errors.MismatchError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.NotRegistered: grpc.StatusCode.NOT_FOUND,
+    errors.TrainingStopped: grpc.StatusCode.ABORTED,
+}
+_BY_NAME = {kind.__name__: kind for kind in _STATUS}
+_BY_STATUS: dict[grpc.StatusCode, type[errors.LaserError]] = {
+    grpc.StatusCode.UNAVAILABLE: errors.AddressError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.AddressError,
+    grpc.StatusCode.PERMISSION_DENIED: errors.IdentityError,
+    grpc.StatusCode.UNAUTHENTICATED: errors.IdentityError,
+    grpc.StatusCode.UNIMPLEMENTED: errors.MismatchError,
+}
+
+Behaviour = Callable[[Any, Any], Awaitable[Any]]
+
+
+class ErrorInterceptor(grpc.aio.ServerInterceptor):
+    """Lets a servicer raise our errors. A peer never sees a traceback or a foreign exception's text."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Wrap the handler of a call, whatever its shape."""
+        handler = await continuation(handler_call_details)
+        if handler is None or not handler_call_details.method.startswith("/laser_vfl."):
+            return handler
+        make: Callable[..., Any] = {
+            (False, False): grpc.unary_unary_rpc_method_handler,
+            (False, True): grpc.unary_stream_rpc_method_handler,
+            (True, False): grpc.stream_unary_rpc_method_handler,
+            (True, True): grpc.stream_stream_rpc_method_handler,
+        }[handler.request_streaming, handler.response_streaming]
+        behaviour = (
+            handler.unary_unary
+            or handler.unary_stream
+            or handler.stream_unary
+            or handler.stream_stream
+        )
+        return make(
+            _guarded(behaviour),
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+
+def _guarded(behaviour: Behaviour) -> Behaviour:
+    async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        try:
+            return await behaviour(request, context)
+        except errors.LaserError as error:
+            await refuse(context, error)
+        except (grpc.RpcError, grpc.aio.AbortError):
+            raise
+        except Exception:
+            reference = secrets.token_hex(4)
+            log.exception("internal error, ref=%s", reference)
+            await context.abort(grpc.StatusCode.INTERNAL, f"internal error, ref={reference}")
+
+    return call
+
+
+async def refuse(context: grpc.aio.ServicerContext[Any, Any], error: errors.LaserError) -> NoReturn:
+    """End a call with the status of an error."""
+    kind = next((k for k in type(error).__mro__ if k in _STATUS), errors.ContractError)
+    await context.abort(
+        _STATUS.get(kind, grpc.StatusCode.INTERNAL), str(error), ((_CODE_KEY, kind.__name__),)
+    )
+    raise AssertionError("abort returned")
+
+
+def error_from(rpc_error: grpc.aio.AioRpcError, *, doing: str, hint: str = "") -> errors.LaserError:
+    """Return the error that a failed call stands for: ours if the other side raised one."""
+    trailing = dict(rpc_error.trailing_metadata() or ())
+    named = _BY_NAME.get(str(trailing.get(_CODE_KEY, "")))
+    details = (rpc_error.details() or rpc_error.code().name).strip().splitlines()[0]
+    if named:
+        return named(details)
+    kind = _BY_STATUS.get(rpc_error.code(), errors.ContractError)
+    return kind(f"{doing}: {details}", hint=hint)
+
+
+def is_ours(rpc_error: grpc.aio.AioRpcError) -> bool:
+    """Tell whether the other side answered with an error of ours, rather than the network failing."""
+    return any(key == _CODE_KEY for key, _ in rpc_error.trailing_metadata() or ())

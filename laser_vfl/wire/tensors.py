@@ -1,0 +1,79 @@
+"""Tensors to protobuf and back. The receiver says what it expects; anything else is refused."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from laser_vfl.core.errors import ContractError
+from laser_vfl.v1 import tensor_pb2
+
+_DTYPES: dict["tensor_pb2.DType.ValueType", torch.dtype] = {
+    tensor_pb2.DTYPE_FLOAT32: torch.float32,
+    tensor_pb2.DTYPE_FLOAT16: torch.float16,
+    tensor_pb2.DTYPE_BFLOAT16: torch.bfloat16,
+}
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+
+if set(_DTYPES) | {tensor_pb2.DTYPE_UNSPECIFIED} != set(tensor_pb2.DType.values()):
+    raise ImportError("every DType of tensor.proto needs a torch dtype")
+if sys.byteorder != "little":
+    raise ImportError("tensors cross the wire little-endian, and this machine is not")
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """The shape and dtype that a receiver expects."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def num_bytes(self) -> int:
+        """How many bytes of data such a tensor has."""
+        return prod(self.shape) * self.dtype.itemsize
+
+
+def encode_tensor(tensor: torch.Tensor, dtype: torch.dtype) -> tensor_pb2.Tensor:
+    """Return a tensor as a message, in the precision of the wire."""
+    contiguous = tensor.detach().to(device="cpu", dtype=dtype).contiguous()
+    return tensor_pb2.Tensor(
+        dtype=_CODES[dtype],
+        shape=contiguous.shape,
+        data=contiguous.view(torch.uint8).numpy().tobytes() if contiguous.numel() else b"",
+    )
+
+
+def decode_tensor(message: tensor_pb2.Tensor, expected: TensorSpec) -> torch.Tensor:
+    """Return the tensor of a message in float32, or refuse it before anything is allocated."""
+    if _DTYPES.get(message.dtype) != expected.dtype:
+        raise ContractError(
+            f"expected a tensor of {_name(expected.dtype)}, got {_dtype_name(message.dtype)}"
+        )
+    if len(message.shape) != len(expected.shape) or tuple(message.shape) != expected.shape:
+        raise ContractError(
+            f"expected a tensor of shape {list(expected.shape)}, got {_brief(message.shape)}"
+        )
+    if len(message.data) != expected.num_bytes:
+        raise ContractError(
+            f"expected {expected.num_bytes} bytes of tensor data, got {len(message.data)}"
+        )
+    if not message.data:
+        return torch.zeros(expected.shape)
+    received = torch.frombuffer(bytearray(message.data), dtype=expected.dtype)
+    return received.reshape(expected.shape).float()
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _dtype_name(code: "tensor_pb2.DType.ValueType") -> str:
+    dtype = _DTYPES.get(code)
+    return _name(dtype) if dtype else f"dtype {int(code)}"
+
+
+def _brief(shape: Sequence[int]) -> str:
+    return str(list(shape)) if len(shape) <= 8 else f"{len(shape)} dimensions"
