@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from laser_vfl.core.errors import ConfigError, LaserError
-
 log = logging.getLogger(__name__)
 
 

@@ -150,7 +150,7 @@ def _load_digits() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
 
 
 class _Watch:
-    """Shows how far the clients are, from their own metrics: a bar on a terminal, lines otherwise."""
+    """Shows how far the clients are: a bar on a terminal, plain lines otherwise."""
 
     def __init__(self, directory: Path, names: tuple[str, ...]) -> None:
         self._files = [directory / f"{name}-state" / "metrics.jsonl" for name in names]

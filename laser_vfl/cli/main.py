@@ -122,7 +122,7 @@ def demo(
     ] = None,
     output: FormatOption = Format.TEXT,
 ) -> None:
-    """Train a federation of real processes on loopback and show what each subset of blocks can do."""
+    """Train a federation of real processes on loopback; show what each subset can do."""
     from laser_vfl.cli.demo import DemoOptions, run_demo
 
     run_demo(DemoOptions(clients, p_miss, epochs, seed, keep), as_json=output is Format.JSON)

@@ -1,4 +1,4 @@
-"""A whole federation on this machine: one OS process per daemon, on loopback, for demo and benchmarks."""
+"""A whole federation on this machine, one OS process per daemon: for demo and benchmarks."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ class LocalFederation:
 
     def __init__(self, directory: Path, *, insecure: bool) -> None:
         self._directory = directory
-        self._insecure = ["--insecure"] if insecure else []
+        self._flags = ["--insecure"] if insecure else []
         self._processes: dict[str, subprocess.Popen[str]] = {}
 
     def __enter__(self) -> Self:
@@ -53,7 +53,7 @@ class LocalFederation:
             self._wait_until_ready(name)
 
     def wait(self, timeout_s: float, watch: Callable[[], None] = lambda: None) -> None:
-        """Wait until all clients have trained. The first that fails is an error with its own words."""
+        """Wait until all clients have trained; the first that fails is an error in its words."""
         give_up_at = time.monotonic() + timeout_s
         clients = {n: p for n, p in self._processes.items() if n != "coordinator"}
         while any(process.poll() is None for process in clients.values()):
@@ -92,8 +92,7 @@ class LocalFederation:
         path.write_text(yaml.safe_dump(dict(config), sort_keys=False))
         with (self._directory / f"{name}.log").open("w") as log:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "laser_vfl", *command, "--config", path.name]
-                + self._insecure,
+                [sys.executable, "-m", "laser_vfl", *command, "--config", path.name, *self._flags],
                 cwd=self._directory,
                 stdout=subprocess.PIPE,
                 stderr=log,

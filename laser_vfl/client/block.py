@@ -1,4 +1,4 @@
-"""This organisation's block: its tables read, checked, encoded and blinded, before any socket opens."""
+"""This organisation's block: its tables read, checked, encoded and blinded."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -15,7 +15,8 @@ from laser_vfl.client.device import Host, fair_threads, pick_device
 from laser_vfl.client.evaluating import evaluate
 from laser_vfl.client.exchange import Exchange
 from laser_vfl.client.joining import Joined, join
-from laser_vfl.client.links import Limits, Links
+from laser_vfl.client.links import Links
+from laser_vfl.client.mail import Mail
 from laser_vfl.client.observer import Observer
 from laser_vfl.client.session import Introduction, Session, Welcome
 from laser_vfl.client.training import train
@@ -115,26 +116,28 @@ async def _take_part(
     digests = {"train": block.train.digests, "test": block.test.digests if block.test else none}
     joined = await join(session, config.name, digests, accept, config.connect_timeout_s)
     settings, view = joined.welcome.settings, joined.view
-    torch.set_num_threads(_num_threads(config, joined))
     learner = build_learner(config, block, settings, joined.welcome.roster, view.heads, device)
-    links.open(view, Limits(WIRE_DTYPES[settings.wire_precision], settings.step_timeout_s))
+    links.open(view)
     session.report(state=pb.CLIENT_STATE_RUNNING)
-    work = _work(config, block, joined, learner, links, session, state)
-    await _unless_stopped(asyncio.create_task(work), session)
+    mail = Mail(links, view, WIRE_DTYPES[settings.wire_precision], settings.step_timeout_s)
+    work = asyncio.to_thread(_work, config, block, joined, learner, mail, session, state)
+    await _unless_stopped(asyncio.create_task(work), session, links)
     await _stay_for_the_others(session)
 
 
-async def _work(
+def _work(
     config: ClientConfig,
     block: Block,
     joined: Joined,
     learner: Learner,
-    links: Links,
+    mail: Mail,
     session: Session,
     state: StateDirectory,
 ) -> None:
-    settings, host = joined.welcome.settings, Host(learner.device)
-    training = Exchange(learner, links, host, joined.view, block.train, joined.alignments["train"])
+    """Train, evaluate and publish, in a thread of its own; the event loop stays free."""
+    torch.set_num_threads(_num_threads(config, joined))
+    settings, host, view = joined.welcome.settings, Host(learner.device), joined.view
+    training = Exchange(learner, host, mail, view, block.train, joined.alignments["train"])
     schedule = Schedule(
         training.alignment.groups,
         seed=settings.seed,
@@ -143,18 +146,18 @@ async def _work(
     )
     num_steps = settings.epochs * schedule.steps_per_epoch
     with Observer(config.name, state, num_steps, schedule.steps_per_epoch, session) as observer:
-        await train(training, schedule, observer)
+        train(training, schedule, observer)
     scores = None
     if block.test is not None:
-        testing = Exchange(learner, links, host, joined.view, block.test, joined.alignments["test"])
-        scores = await evaluate(testing, block, joined.welcome.roster)
+        testing = Exchange(learner, host, mail, view, block.test, joined.alignments["test"])
+        scores = evaluate(testing, block, joined.welcome.roster)
     state.write_model(learner.models, _manifest(config, block, joined, num_steps))
     if scores is not None:
         state.write_scores(scores)
     log.info("trained %d steps; the model is in %s", num_steps, config.state / "model")
 
 
-async def _unless_stopped(work: asyncio.Task[None], session: Session) -> None:
+async def _unless_stopped(work: asyncio.Task[None], session: Session, links: Links) -> None:
     """Wait for the work, unless the coordinator stops the run. Without a coordinator, go on."""
     verdict = asyncio.create_task(session.directive(lambda d: d.HasField("stopped")))
     try:
@@ -170,8 +173,8 @@ async def _unless_stopped(work: asyncio.Task[None], session: Session) -> None:
             )
         work.result()
     finally:
-        for task in (work, verdict):
-            task.cancel()
+        links.inbox.fail(TrainingStopped("this client is stopping"))
+        verdict.cancel()
         await asyncio.gather(work, verdict, return_exceptions=True)
 
 

@@ -20,7 +20,7 @@ def pick_device(name: str) -> torch.device:
         not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()
     ):
         raise ConfigError(
-            f"device {name} is not there: this machine has {torch.cuda.device_count()} CUDA devices",
+            f"{name} is not there: this machine has {torch.cuda.device_count()} CUDA devices",
             where="device",
             hint="use device: auto",
         )

@@ -7,16 +7,13 @@ from laser_vfl.client.block import Block
 from laser_vfl.client.exchange import Exchange
 from laser_vfl.core.evaluation import Evaluation, subsets_to_score
 from laser_vfl.core.schedule import in_order
-from laser_vfl.core.subsets import clients_in, mask_of
 from laser_vfl.v1 import peer_pb2 as pb
 
 
-async def evaluate(
-    exchange: Exchange, block: Block, roster: Sequence[str]
-) -> dict[str, Any] | None:
+def evaluate(exchange: Exchange, block: Block, roster: Sequence[str]) -> dict[str, Any] | None:
     """Take part in the evaluation; return the content of scores.json if this client has a head."""
     evaluation = _evaluation(exchange, block)
-    await _exchange_all(exchange, evaluation)
+    _exchange_all(exchange, evaluation)
     if evaluation is None:
         return None
     heads = exchange.learner.place.heads
@@ -38,17 +35,17 @@ def _evaluation(exchange: Exchange, block: Block) -> Evaluation | None:
     )
 
 
-async def _exchange_all(exchange: Exchange, evaluation: Evaluation | None) -> None:
+def _exchange_all(exchange: Exchange, evaluation: Evaluation | None) -> None:
     """Send representations of the test rows, batch by batch; a head collects its predictions."""
-    learner, host = exchange.learner, exchange.host
-    batch_size = learner.place.settings.batch_size
-    for step in in_order(exchange.alignment.groups, batch_size):
+    learner, kind = exchange.learner, pb.FRAME_KIND_EVALUATION
+    for step in in_order(exchange.alignment.groups, learner.place.settings.batch_size):
         plan = exchange.plan(step)
         if plan is None:
             continue
         with learner.evaluating():
-            own_bd = host.to_host(learner.models["representation"](exchange.inputs(plan)).float())
-        exchange.send_representation(plan, pb.FRAME_KIND_EVALUATION, own_bd)
-        await exchange.links.drain()
+            own_bd = learner.models["representation"](exchange.inputs(plan)).float()
+        own_bd = exchange.host.to_host(own_bd)
+        exchange.mail.send_rows(kind, plan.step, own_bd, plan.teachers)
+        exchange.mail.drain()
         if evaluation is not None:
-            evaluation.add(plan, await exchange.stack(plan, pb.FRAME_KIND_EVALUATION, own_bd))
+            evaluation.add(plan, exchange.stack(plan, kind, own_bd))

@@ -6,10 +6,10 @@ import torch
 
 from laser_vfl.client.block import EncodedTable
 from laser_vfl.client.device import Host
-from laser_vfl.client.links import Kind, Links
+from laser_vfl.client.inbox import Kind
+from laser_vfl.client.mail import Mail
 from laser_vfl.client.view import MemberView
 from laser_vfl.core.alignment import ClientAlignment
-from laser_vfl.core.exchange import rows_at
 from laser_vfl.core.learner import Learner
 from laser_vfl.core.plan import Plan, plan_step
 from laser_vfl.core.schedule import Step
@@ -17,17 +17,17 @@ from laser_vfl.core.schedule import Step
 
 @dataclass(frozen=True)
 class Exchange:
-    """What one client needs to work through the batches of a table together with the others."""
+    """One client's learner and one of its tables, with the means to reach the others."""
 
     learner: Learner
-    links: Links
     host: Host
+    mail: Mail
     view: MemberView
     table: EncodedTable
     alignment: ClientAlignment
 
     def plan(self, step: Step) -> Plan | None:
-        """Return what this client does in a step; None when nothing of its concern happens there."""
+        """Return what this client does in a step; None when nothing there concerns it."""
         plan = plan_step(
             step,
             self.alignment,
@@ -41,21 +41,25 @@ class Exchange:
         """Return the features of a step's rows, on the device."""
         return self.host.to_device(self.table.inputs[torch.from_numpy(plan.rows)])
 
-    def send_representation(self, plan: Plan, kind: Kind, own_bd: torch.Tensor) -> None:
-        """Push this client's rows to every head that shares some of them."""
-        for share in plan.teachers:
-            self.links.send(share.peer, kind, plan.step, rows_at(own_bd, share.positions))
+    def labels(self, plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the targets of a step's rows and their weights, on the device."""
+        assert self.table.targets is not None
+        assert self.table.label_weights is not None
+        rows = torch.from_numpy(plan.rows)
+        return (
+            self.host.to_device(self.table.targets[rows]),
+            self.host.to_device(self.table.label_weights[rows]),
+        )
 
-    async def stack(self, plan: Plan, kind: Kind, own_bd: torch.Tensor) -> torch.Tensor:
+    def stack(self, plan: Plan, kind: Kind, own_bd: torch.Tensor) -> torch.Tensor:
         """Wait for all representations and return them as (b, p, d) on the device."""
-        width = own_bd.shape[1]
-        stack_bpd = self.host.blank(len(plan.rows), len(plan.blocks), width)
-        columns = {block: column for column, block in enumerate(plan.blocks)}
-        stack_bpd[:, columns[plan.client]] = own_bd
+        received = self.mail.receive(kind, plan.step, plan.shares, own_bd.shape[1])
+        stack_bpd = self.host.blank(len(plan.rows), len(plan.blocks), own_bd.shape[1])
+        stack_bpd[:, plan.blocks.index(plan.client)] = own_bd
         for share in plan.shares:
-            received = await self.links.receive(
-                share.peer, kind, plan.step, (share.num_rows, width)
-            )
-            where = slice(None) if share.positions is None else torch.from_numpy(share.positions)
-            stack_bpd[where, columns[share.peer]] = received
+            column = plan.blocks.index(share.peer)
+            if share.positions is None:
+                stack_bpd[:, column] = received[share.peer]
+            else:
+                stack_bpd[torch.from_numpy(share.positions), column] = received[share.peer]
         return self.host.to_device(stack_bpd)

@@ -1,16 +1,15 @@
-"""Streams to the other clients: frames are pushed as soon as they are known, and awaited by name."""
+"""Streams to the other clients. Everything is pushed as soon as it is known; nothing answers."""
 
 import asyncio
 import contextlib
 import logging
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-import grpc
-import torch
+import grpc.aio
 
+from laser_vfl.client.inbox import Inbox, Kind
 from laser_vfl.client.view import MemberView, Peer
 from laser_vfl.core.errors import ContractError, LaserError, TrainingStopped
 from laser_vfl.v1 import peer_pb2 as pb
@@ -18,128 +17,84 @@ from laser_vfl.v1.peer_pb2_grpc import PeerServicer, PeerStub
 from laser_vfl.wire.credentials import Credentials
 from laser_vfl.wire.server import Options, open_channel
 from laser_vfl.wire.status import error_from
-from laser_vfl.wire.tensors import TensorSpec, decode_tensor, encode_tensor
 
 log = logging.getLogger(__name__)
 
-MAX_HELD_FRAMES = 2
-"""A representation and a gradient: no peer can be further ahead than that."""
-
 MAX_UNSENT_FRAMES = 4
 
-Kind = pb.FrameKind.ValueType
-Key = tuple[Kind, int]
 Read = Callable[[], Awaitable[Any]]
-Write = Callable[[pb.Frame], Coroutine[Any, Any, None]]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a frame of this run may be."""
-
-    wire_dtype: torch.dtype
-    step_timeout_s: float
+Write = Callable[[pb.Frame], Awaitable[None]]
 
 
 class Link:
-    """The stream to one peer: an outbox with one writer, an inbox of at most two frames."""
+    """The stream to one peer: one reader, and an outbox with one writer."""
 
-    def __init__(self, peer: Peer, dropped: Counter[str]) -> None:
+    def __init__(self, peer: Peer, inbox: Inbox) -> None:
         self.peer = peer
-        self._dropped = dropped
-        self._inbox: dict[Key, pb.Frame] = {}
-        self._consumed: dict[Kind, int] = {}
-        self._awaited: dict[Key, asyncio.Future[pb.Frame]] = {}
+        self._inbox = inbox
         self._room = asyncio.Event()
         self._outbox: deque[pb.Frame] = deque()
-        self._outbox_filled = asyncio.Event()
-        self._outbox_drained = asyncio.Event()
-        self._broken: LaserError | None = None
+        self._filled = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
 
     def send(self, frame: pb.Frame) -> None:
-        """Queue a frame. The writer starts on it at the next turn of the event loop."""
+        """Queue a frame for the writer."""
         self._outbox.append(frame)
-        self._outbox_filled.set()
+        self._filled.set()
 
     async def drain(self) -> None:
         """Wait while too much is unsent."""
-        while len(self._outbox) >= MAX_UNSENT_FRAMES and self._broken is None:
-            self._outbox_drained.clear()
-            await self._outbox_drained.wait()
-
-    async def receive(self, kind: Kind, step: int) -> pb.Frame:
-        """Wait for a frame."""
-        key = (kind, step)
-        frame = self._inbox.pop(key, None)
-        if frame is None:
-            if self._broken is not None:
-                raise self._broken
-            waiter = asyncio.get_running_loop().create_future()
-            self._awaited[key] = waiter
-            try:
-                frame = await waiter
-            finally:
-                self._awaited.pop(key, None)
-        self._consumed[kind] = step
-        self._room.set()
-        return frame
-
-    def fail(self, error: LaserError) -> None:
-        """End the link: whoever waits for it hears why."""
-        if self._broken is None:
-            self._broken = error
-        for waiter in self._awaited.values():
-            if not waiter.done():
-                waiter.set_exception(self._broken)
-        self._outbox_drained.set()
+        while len(self._outbox) >= MAX_UNSENT_FRAMES and self._inbox.failure is None:
+            self._drained.clear()
+            await self._drained.wait()
 
     async def pump(self, read: Read, write: Write) -> None:
-        """Move frames in both directions until the stream ends or fails."""
-        writer = asyncio.create_task(self._write_all(write))
-        reader = asyncio.create_task(self._read_all(read))
+        """Move frames in both directions until the stream ends or fails; either ends the run."""
+        tasks = [
+            asyncio.create_task(self._write_all(write)),
+            asyncio.create_task(self._read_all(read)),
+        ]
         try:
-            done, _ = await asyncio.wait({writer, reader}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
+            self._inbox.fail(lost(self.peer, "it closed the connection"))
         except grpc.aio.AioRpcError as error:
-            self.fail(_lost(self.peer, error_from(error, doing="the stream broke").message))
+            self._inbox.fail(lost(self.peer, error_from(error, doing="the stream broke").message))
         except LaserError as error:
-            self.fail(error)
+            self._inbox.fail(error)
+            raise
+        except asyncio.CancelledError:
+            self._inbox.fail(lost(self.peer, "the connection was cut"))
             raise
         finally:
-            for task in (writer, reader):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(writer, reader, return_exceptions=True)
-            self.fail(_lost(self.peer, "it closed the connection"))
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._drained.set()
 
     async def _write_all(self, write: Write) -> None:
         while True:
             while self._outbox:
                 await write(self._outbox[0])
                 self._outbox.popleft()
-                self._outbox_drained.set()
-            self._outbox_filled.clear()
-            await self._outbox_filled.wait()
+                self._drained.set()
+            self._filled.clear()
+            await self._filled.wait()
 
     async def _read_all(self, read: Read) -> None:
         while (frame := await read()) is not grpc.aio.EOF:
-            self._take(frame)
-            while len(self._inbox) >= MAX_HELD_FRAMES:
-                self._room.clear()
+            if frame.sender != self.peer.name or frame.incarnation != self.peer.incarnation:
+                raise ContractError(f"{self.peer.name} sent a frame in another's name")
+            self._inbox.put(self.peer.index, frame)
+            while not self._inbox.has_room(self.peer.index, self._resume):
                 await self._room.wait()
+                self._room.clear()
 
-    def _take(self, frame: pb.Frame) -> None:
-        if frame.sender != self.peer.name or frame.incarnation != self.peer.incarnation:
-            raise ContractError(f"{self.peer.name} sent a frame in another's name")
-        key = (frame.kind, frame.step)
-        if frame.step <= self._consumed.get(frame.kind, -1) or key in self._inbox:
-            self._dropped["repeated"] += 1
-            return
-        waiter = self._awaited.get(key)
-        if waiter is not None and not waiter.done():
-            waiter.set_result(frame)
-        else:
-            self._inbox[key] = frame
+    def _resume(self) -> None:
+        """Called by the training thread when it has made room."""
+        self._loop.call_soon_threadsafe(self._room.set)
 
 
 class Links(PeerServicer):
@@ -150,68 +105,40 @@ class Links(PeerServicer):
         self._options = options
         self._opened = asyncio.Event()
         self._view: MemberView | None = None
-        self._limits = Limits(torch.float32, 0.0)
         self._links: dict[int, Link] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._channels: list[grpc.aio.Channel] = []
-        self.dropped: Counter[str] = Counter()
+        self.inbox = Inbox()
 
-    def open(self, view: MemberView, limits: Limits) -> None:
+    def open(self, view: MemberView) -> None:
         """Dial the peers that come later in the roster and let the earlier ones in."""
-        self._view, self._limits = view, limits
-        self._links = {peer.index: Link(peer, self.dropped) for peer in view.peers}
+        self._view = view
+        self._links = {peer.index: Link(peer, self.inbox) for peer in view.peers}
         for peer in view.peers:
             if peer.index > view.me.index:
                 self._tasks.append(asyncio.create_task(self._dial(peer)))
         self._opened.set()
 
     async def close(self) -> None:
-        """Close all streams."""
+        """Close all streams and let go whoever waits for a frame."""
+        self.inbox.fail(TrainingStopped("this client is stopping"))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for link in self._links.values():
-            link.fail(_lost(link.peer, "this client closed the connection"))
         for channel in self._channels:
             await channel.close()
 
-    def send(self, peer: int, kind: Kind, step: int, tensor: torch.Tensor) -> None:
-        """Push a tensor to a peer."""
-        frame = self._frame(kind, step)
-        frame.tensor.CopyFrom(encode_tensor(tensor, self._limits.wire_dtype))
-        self._links[peer].send(frame)
-
-    async def flush(self) -> None:
-        """Give the writers a turn, so that what was sent is under way before we compute on."""
-        await asyncio.sleep(0)
+    def send(self, frames: Iterable[tuple[int, pb.Frame]]) -> None:
+        """Queue frames for their peers."""
+        for peer, frame in frames:
+            self._links[peer].send(frame)
 
     async def drain(self) -> None:
         """Wait while too much is unsent to anybody."""
         for link in self._links.values():
             await link.drain()
 
-    async def receive(
-        self, peer: int, kind: Kind, step: int, shape: tuple[int, ...]
-    ) -> torch.Tensor:
-        """Wait for a tensor of a peer; anything but the expected shape is refused."""
-        link = self._links[peer]
-        try:
-            async with asyncio.timeout(self._limits.step_timeout_s):
-                frame = await link.receive(kind, step)
-        except TimeoutError:
-            name = pb.FrameKind.Name(kind).removeprefix("FRAME_KIND_").lower()
-            raise _lost(
-                link.peer,
-                f"its {name} of step {step} did not come within {self._limits.step_timeout_s:g} s",
-            ) from None
-        try:
-            return decode_tensor(frame.tensor, TensorSpec(shape, self._limits.wire_dtype))
-        except ContractError as error:
-            refusal = ContractError(f"{link.peer.name} at step {step}: {error.message}")
-            link.fail(refusal)
-            raise refusal from None
-
-    async def Exchange(self, requests: Any, context: Any) -> None:  # type: ignore[override]
+    async def Exchange(self, request_iterator: Any, context: Any) -> None:  # type: ignore[override]
         """Let an earlier peer in; it may know the view before we do."""
         hello = await context.read()
         if hello is grpc.aio.EOF or hello.kind != pb.FRAME_KIND_HELLO:
@@ -221,36 +148,37 @@ class Links(PeerServicer):
         assert view is not None
         if hello.run != view.run or hello.generation != view.generation:
             raise ContractError("that run is not the one under way here")
-        caller = next((p for p in view.peers if p.name == hello.sender), None)
+        caller = next((peer for peer in view.peers if peer.name == hello.sender), None)
         if caller is None or caller.incarnation != hello.incarnation:
             raise ContractError("only the members of the run exchange frames")
         await self._links[caller.index].pump(context.read, context.write)
 
     async def _dial(self, peer: Peer) -> None:
+        assert self._view is not None
         channel = open_channel(peer.address, self._credentials, self._options)
         self._channels.append(channel)
-        call = PeerStub(channel).Exchange(wait_for_ready=True)
-        link = self._links[peer.index]
+        call: Any = PeerStub(channel).Exchange(wait_for_ready=True)
         try:
-            await call.write(self._frame(pb.FRAME_KIND_HELLO, 0))
+            await call.write(tagged(self._view, pb.FRAME_KIND_HELLO, 0))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            link.fail(_lost(peer, "it cannot be reached"))
+            self.inbox.fail(lost(peer, f"it cannot be reached at {peer.address}"))
             return
         with contextlib.suppress(LaserError):
-            await link.pump(call.read, call.write)
-
-    def _frame(self, kind: Kind, step: int) -> pb.Frame:
-        view = self._view
-        assert view is not None
-        return pb.Frame(
-            run=view.run,
-            generation=view.generation,
-            step=step,
-            kind=kind,
-            sender=view.me.name,
-            incarnation=view.me.incarnation,
-        )
+            await self._links[peer.index].pump(call.read, call.write)
 
 
-def _lost(peer: Peer, why: str) -> TrainingStopped:
+def tagged(view: MemberView, kind: Kind, step: int) -> pb.Frame:
+    """Return a frame with everything but a tensor."""
+    return pb.Frame(
+        run=view.run,
+        generation=view.generation,
+        step=step,
+        kind=kind,
+        sender=view.me.name,
+        incarnation=view.me.incarnation,
+    )
+
+
+def lost(peer: Peer, why: str) -> TrainingStopped:
+    """Return the error of a run that a peer has dropped out of."""
     return TrainingStopped(f"lost {peer.name}: {why}", hint="see its log, then start again")

@@ -64,7 +64,7 @@ class Observer:
 
     def step_done(self, next_step: int, loss: float | None) -> None:
         """Take note that everything before `next_step` is done; `loss` is None without a head."""
-        self._session.report(next_step=next_step)
+        self._session.next_step = next_step
         if loss is not None:
             self._losses.append(loss)
         now = time.monotonic()

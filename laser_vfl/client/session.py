@@ -1,4 +1,4 @@
-"""A client's side of its conversation with the coordinator: introduce, submit, fetch, stay in touch."""
+"""A client's conversation with the coordinator: introduce, submit, fetch, stay in touch."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
-import grpc
+import grpc.aio
 import numpy as np
 import numpy.typing as npt
 
@@ -55,6 +55,8 @@ class Session:
         self._introduction = introduction
         self._nonce = secrets.token_hex(8)
         self._incarnation = 0
+        self.next_step = 0
+        """How far training is; set by the training thread, sent with the next heartbeat."""
         self._status = pb.Heartbeat(state=pb.CLIENT_STATE_JOINING)
         self._status_changed = asyncio.Event()
         self._directive: pb.Directive | None = None
@@ -159,14 +161,11 @@ class Session:
         *,
         state: "pb.ClientState.ValueType | None" = None,
         run: str | None = None,
-        next_step: int | None = None,
         reason: str = "",
     ) -> None:
         """Change what the heartbeats say; a change of state is sent at once."""
         if run is not None:
             self._status.run = run
-        if next_step is not None:
-            self._status.next_step = next_step
         self._status.reason = reason
         if state is not None:
             self._status.state = state
@@ -207,6 +206,7 @@ class Session:
     async def _heartbeats(self) -> AsyncIterator[pb.Heartbeat]:
         while True:
             self._status_changed.clear()
+            self._status.next_step = self.next_step
             yield self._status
             if self._status.state == pb.CLIENT_STATE_STOPPED:
                 return

@@ -1,4 +1,4 @@
-"""Training as one client does it: for each step, represent, send, wait, learn, send, wait, update."""
+"""Training as one client does it: represent, send, wait, learn, send, wait, update."""
 
 import math
 from typing import Protocol
@@ -7,7 +7,7 @@ import torch
 
 from laser_vfl.client.exchange import Exchange
 from laser_vfl.core.errors import TrainingStopped
-from laser_vfl.core.exchange import rows_at, spread, sum_in_order
+from laser_vfl.core.exchange import spread, sum_in_order
 from laser_vfl.core.plan import Plan
 from laser_vfl.core.schedule import Schedule
 from laser_vfl.v1 import peer_pb2 as pb
@@ -20,60 +20,51 @@ class StepWatcher(Protocol):
         """Everything before `next_step` is done."""
 
 
-async def train(exchange: Exchange, schedule: Schedule, watcher: StepWatcher) -> None:
+def train(exchange: Exchange, schedule: Schedule, watcher: StepWatcher) -> None:
     """Do every step of the run in which this client takes part."""
-    settings = exchange.learner.place.settings
-    for number in range(settings.epochs * schedule.steps_per_epoch):
+    epochs = exchange.learner.place.settings.epochs
+    for number in range(epochs * schedule.steps_per_epoch):
+        exchange.mail.check()
         plan = exchange.plan(schedule.step(number))
         loss = None
         if plan is not None:
-            progress = number // schedule.steps_per_epoch / settings.epochs
-            loss = await _train_step(exchange, plan, progress)
+            loss = _train_step(exchange, plan, number // schedule.steps_per_epoch / epochs)
         watcher.step_done(number + 1, loss)
 
 
-async def _train_step(exchange: Exchange, plan: Plan, progress: float) -> float | None:
-    learner, host, links = exchange.learner, exchange.host, exchange.links
-    num_rows, step = len(plan.rows), plan.step
-    representation_bd = learner.represent(exchange.inputs(plan), step)
+def _train_step(exchange: Exchange, plan: Plan, progress: float) -> float | None:
+    learner, host, mail = exchange.learner, exchange.host, exchange.mail
+    representation_bd = learner.represent(exchange.inputs(plan), plan.step)
     own_bd = host.to_host(representation_bd.detach())
-    exchange.send_representation(plan, pb.FRAME_KIND_REPRESENTATION, own_bd)
+    mail.send_rows(pb.FRAME_KIND_REPRESENTATION, plan.step, own_bd, plan.teachers)
 
     gradients: dict[int, torch.Tensor] = {}
-    loss_value: float | None = None
+    loss = None
     if plan.has_head:
-        await links.flush()
-        tasks = learner.draw_tasks(plan)
-        stack_bpd = await exchange.stack(plan, pb.FRAME_KIND_REPRESENTATION, own_bd)
-        stack_bpd.requires_grad_()
-        loss = learner.loss(step, tasks, stack_bpd, *_labels(exchange, plan))
-        loss.backward()  # type: ignore[no-untyped-call]
-        loss_value = _finite(loss.item(), step)
-        assert stack_bpd.grad is not None
-        gradient_bpd = host.to_host(stack_bpd.grad)
-        for share in plan.shares:
-            column = gradient_bpd[:, plan.blocks.index(share.peer)]
-            links.send(share.peer, pb.FRAME_KIND_GRADIENT, step, rows_at(column, share.positions))
-        gradients[plan.client] = gradient_bpd[:, plan.blocks.index(plan.client)]
+        loss, gradient_bpd = _learn(exchange, plan, own_bd)
+        columns = {block: column for column, block in enumerate(plan.blocks)}
+        mail.send_columns(pb.FRAME_KIND_GRADIENT, plan.step, gradient_bpd, columns, plan.shares)
+        gradients[plan.client] = gradient_bpd[:, columns[plan.client]]
+
+    received = mail.receive(pb.FRAME_KIND_GRADIENT, plan.step, plan.teachers, own_bd.shape[1])
     for share in plan.teachers:
-        received = await links.receive(
-            share.peer, pb.FRAME_KIND_GRADIENT, step, (share.num_rows, own_bd.shape[1])
-        )
-        gradients[share.peer] = spread(received, share.positions, num_rows)
+        gradients[share.peer] = spread(received[share.peer], share.positions, len(plan.rows))
     total_bd = sum_in_order(gradients[client] for client in sorted(gradients))
-    representation_bd.backward(host.to_device(total_bd))  # type: ignore[no-untyped-call]
+    torch.autograd.backward(representation_bd, host.to_device(total_bd))
     learner.update(progress)
-    return loss_value
+    return loss
 
 
-def _labels(exchange: Exchange, plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
-    table = exchange.table
-    assert table.targets is not None
-    assert table.label_weights is not None
-    rows = torch.from_numpy(plan.rows)
-    return exchange.host.to_device(table.targets[rows]), exchange.host.to_device(
-        table.label_weights[rows]
-    )
+def _learn(exchange: Exchange, plan: Plan, own_bd: torch.Tensor) -> tuple[float, torch.Tensor]:
+    """Run the head on all its tasks; return its loss and the gradient of every representation."""
+    learner = exchange.learner
+    tasks = learner.draw_tasks(plan)
+    stack_bpd = exchange.stack(plan, pb.FRAME_KIND_REPRESENTATION, own_bd)
+    stack_bpd.requires_grad_()
+    loss = learner.loss(plan.step, tasks, stack_bpd, *exchange.labels(plan))
+    torch.autograd.backward(loss)
+    assert stack_bpd.grad is not None
+    return _finite(loss.item(), plan.step), exchange.host.to_host(stack_bpd.grad)
 
 
 def _finite(loss: float, step: int) -> float:

@@ -36,7 +36,7 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class StartRule:
-    """Start when all clients are there, or `after_s` seconds after at least `quorum` of them are."""
+    """Start with all clients, or `after_s` seconds after at least `quorum` are there."""
 
     quorum: int
     after_s: float
@@ -44,7 +44,7 @@ class StartRule:
 
 @dataclass(frozen=True)
 class Gathering:
-    """Directive: training has not started. `run` is set once this client has an alignment to fetch."""
+    """Directive: not training yet. `run` is set once this client has an alignment to fetch."""
 
     run: str
     waiting_for: tuple[str, ...]
@@ -151,7 +151,7 @@ class Federation:
         """Admit a process as a client. The same nonce gets the same registration again."""
         if client not in self.roster:
             raise MismatchError(
-                f'"{client}" is not a client of this federation, which has {", ".join(self.roster)}',
+                f'"{client}" is not on the roster, which has {", ".join(self.roster)}',
                 hint="correct `name`, or add it to `clients` in the coordinator's configuration",
             )
         known = self._registrations.get(client)
@@ -206,7 +206,7 @@ class Federation:
         return registration.session
 
     def disconnected(self, registration: Registration, session: int, now: float) -> None:
-        """A session broke. Before a run that is the end of it; in a run the client may come back."""
+        """A session broke. Before a run that is its end; in a run the client may come back."""
         if session != registration.session:
             return
         registration.in_session = False
@@ -308,7 +308,7 @@ class Federation:
             self._on_event("finished", run, "")
 
     def _lose(self, registration: Registration, reason: str) -> None:
-        """Forget a client. A run that has begun cannot go on without it; one that has not starts over."""
+        """Forget a client. A run under way ends; one that has not started begins anew."""
         if self._registrations.get(registration.client) is registration:
             del self._registrations[registration.client]
         run = self.run

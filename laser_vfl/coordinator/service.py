@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
+import grpc.aio
 import numpy as np
 
 from laser_vfl.coordinator import federation as rules
@@ -47,7 +48,7 @@ class CoordinatorService(CoordinatorServicer):
             self._announce()
             await asyncio.sleep(TICK_S)
 
-    async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:  # type: ignore[override]
+    async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
         """Check that a client fits, and tell it what is the same for everybody."""
         if request.protocol_version != PROTOCOL_VERSION:
             raise MismatchError(
@@ -73,7 +74,7 @@ class CoordinatorService(CoordinatorServicer):
             training=pb.TrainingSettings(**self._training.model_dump()),
         )
 
-    async def SubmitIds(self, requests: Any, context: Any) -> pb.SubmitIdsResponse:  # type: ignore[override]
+    async def SubmitIds(self, requests: Any, context: Any) -> pb.SubmitIdsResponse:
         """Collect the blinded ids of one table."""
         first: pb.SubmitIdsRequest | None = None
         pieces: list[bytes] = []

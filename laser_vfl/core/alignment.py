@@ -39,7 +39,7 @@ class ClientAlignment:
 
 
 def align(digests_by_client: Sequence[npt.NDArray[np.uint8] | None]) -> list[ClientAlignment]:
-    """Align tables given as (rows, 32) blinded ids, one per client of the roster, None for an absentee.
+    """Align tables of (rows, 32) blinded ids, one per client of the roster, None if absent.
 
     Groups stand in the order of their masks and samples within a group in the order of their
     digests, so the result does not depend on anybody's row order.

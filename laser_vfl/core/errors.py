@@ -1,4 +1,4 @@
-"""The one root error: what happened, where, what to do, and the exit code it ends a process with."""
+"""The one root error: what happened, where, what to do, and the exit code it means."""
 
 from enum import IntEnum
 

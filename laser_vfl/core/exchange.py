@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any, cast
 
-import numpy.typing as npt
 import numpy as np
+import numpy.typing as npt
 import torch
 
 WIRE_DTYPES = {
@@ -43,12 +43,12 @@ def crossing(tensor: torch.Tensor, wire_precision: str) -> torch.Tensor:
     dtype = WIRE_DTYPES[wire_precision]
     if dtype == torch.float32:
         return tensor
-    return cast(torch.Tensor, _Crossing.apply(tensor, dtype))
+    return cast(torch.Tensor, _Crossing.apply(tensor, dtype))  # type: ignore[no-untyped-call]
 
 
 def fan_out(tensor: torch.Tensor, num: int) -> tuple[torch.Tensor, ...]:
     """Return `num` copies of a tensor whose gradients are added from the first to the last."""
-    return cast(tuple[torch.Tensor, ...], _FanOut.apply(tensor, num))
+    return cast(tuple[torch.Tensor, ...], _FanOut.apply(tensor, num))  # type: ignore[no-untyped-call]
 
 
 class _Crossing(torch.autograd.Function):

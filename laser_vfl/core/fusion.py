@@ -25,7 +25,7 @@ def head_loss(
     targets_b: torch.Tensor,
     label_weights_b: torch.Tensor,
 ) -> torch.Tensor:
-    """Return this head's part of the step's loss, a scalar. A label weight of 0 leaves a row out."""
+    """Return this head's part of the step's loss. A label weight of 0 leaves a row out."""
     outputs_no = fusion(fused_representations(tasks, representations_bpd)).float()
     losses_n = sample_losses(task, outputs_no, targets_b[tasks.sample_n])
     return (losses_n * tasks.weight_n * label_weights_b[tasks.sample_n]).sum()

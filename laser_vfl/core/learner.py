@@ -69,7 +69,8 @@ class Learner:
         """Return the representations (b, d) of a batch, ready to be differentiated."""
         self._reseed(Purpose.REPRESENTATION_NOISE, step)
         with self._running_statistics(alone=len(inputs) == 1), self._autocast():
-            return self.models["representation"](inputs).float()
+            representation_bd: torch.Tensor = self.models["representation"](inputs)
+        return representation_bd.float()
 
     def draw_tasks(self, plan: Plan) -> Tasks:
         """Sample the subsets that this client's head predicts in a step."""
@@ -98,7 +99,7 @@ class Learner:
             )
 
     def update(self, progress: float) -> None:
-        """Take one optimiser step with the gradients at hand; `progress` is the share of epochs done."""
+        """Take an optimiser step; `progress` is the share of epochs done."""
         rate = _learning_rate(self._settings, progress)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
@@ -116,7 +117,7 @@ class Learner:
             self.models.train()
 
     def _reseed(self, purpose: Purpose, step: int) -> None:
-        """Make what a layer draws by itself (dropout) a function of the step, so it can be redone."""
+        """Make what a layer draws (dropout) a function of the step, so that it can be redone."""
         place = self.place
         seed = torch_seed(
             seed=place.settings.seed, purpose=purpose, moment=step, client=place.client

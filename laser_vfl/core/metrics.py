@@ -29,7 +29,7 @@ def score(task: Task, predictions: Array, targets: Array) -> Scores:
 
 
 def f1(predicted: npt.NDArray[np.bool_], positive: npt.NDArray[np.bool_]) -> float | None:
-    """Return 2PR/(P+R) of the positive class; 0 when nothing right was found, None without samples."""
+    """Return 2PR/(P+R) of the positive class; 0 when none was found, None without samples."""
     if not len(positive):
         return None
     found = np.count_nonzero(predicted & positive)

@@ -1,4 +1,4 @@
-"""The whole federation in one process, with ordinary autograd: what a distributed run must equal."""
+"""The whole federation in one process, with ordinary autograd: what a real run must equal."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from laser_vfl.core.subsets import mask_of
 
 @dataclass(frozen=True)
 class Member:
-    """A client as the oracle sees it: everything at once, which nobody sees in a real federation."""
+    """A client as the oracle sees it: everything at once, as nobody does in a real federation."""
 
     learner: Learner
     alignment: ClientAlignment
@@ -26,7 +26,7 @@ class Member:
 
 
 class Oracle:
-    """Trains all members on one graph: one loss, one backward, one optimiser step for each member."""
+    """Trains all members on one graph: one loss, one backward, an optimiser step for each."""
 
     def __init__(self, members: Mapping[int, Member], settings: TrainingSettings) -> None:
         self._members = dict(sorted(members.items()))
@@ -62,7 +62,7 @@ class Oracle:
         plans = self._plans(number, participants)
         losses = self._losses(plans)
         if losses:
-            torch.stack(list(losses.values())).sum().backward()
+            torch.autograd.backward(list(losses.values()))
         progress = number // self._schedule.steps_per_epoch / self._settings.epochs
         for client in plans:
             self._members[client].learner.update(progress)
@@ -112,7 +112,7 @@ class Oracle:
         return {client: plan for client, plan in plans.items() if plan is not None and plan.learns}
 
     def _represent(self, plan: Plan) -> dict[int, torch.Tensor]:
-        """Return a copy of a client's representation for each head that uses it, in roster order."""
+        """Return a copy of a representation for each head that uses it, in roster order."""
         member = self._members[plan.client]
         consumers = [share.peer for share in plan.teachers]
         consumers = sorted([*consumers, plan.client] if plan.has_head else consumers)

@@ -26,7 +26,7 @@ class Purpose(IntEnum):
 def random_words(
     num: int, *, seed: int, purpose: Purpose, moment: int = 0, client: int = 0
 ) -> Words:
-    """Return `num` words of the stream (seed, purpose, moment, client); a moment is a step or epoch."""
+    """Return `num` words of a stream; its moment is a step or an epoch."""
     philox = np.random.Philox(
         key=np.array([seed, purpose], dtype=np.uint64),
         counter=np.array([0, 0, moment, client], dtype=np.uint64),

@@ -24,7 +24,7 @@ def has(mask: int, client: int) -> bool:
 
 
 def subsets_containing(client: int, observed: int) -> Iterator[int]:
-    """Yield every subset of `observed` that contains `client`: fewest blocks first, then roster order."""
+    """Yield the subsets of `observed` with `client`: fewest blocks first, then roster order."""
     others = [i for i in clients_in(observed) if i != client]
     masks = (
         mask_of(others[j] for j in range(len(others)) if choice >> j & 1) | 1 << client

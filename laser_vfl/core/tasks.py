@@ -39,7 +39,7 @@ class Tasks:
 
 
 def sample_tasks(plan: Plan, settings: TrainingSettings, *, num_clients: int, heads: int) -> Tasks:
-    """Draw the tasks of `plan.client`: for each sample with m blocks, one subset of each size 1..m."""
+    """Draw a head's tasks: for each sample with m blocks, one subset of each size 1..m."""
     num_rows, num_blocks = len(plan.observed_b), len(plan.blocks)
     present_bp = _present(plan)
     num_present_b = present_bp.sum(axis=1)
@@ -65,7 +65,7 @@ def _present(plan: Plan) -> npt.NDArray[np.bool_]:
 def _lowest_ranked(
     words_btp: npt.NDArray[np.uint64], present_bp: npt.NDArray[np.bool_], own: int
 ) -> npt.NDArray[np.bool_]:
-    """Task t takes the t + 1 present blocks with the smallest words; the own block always ranks first.
+    """Task t takes the t + 1 present blocks with the smallest words, the own block first.
 
     Ranking independent words gives every subset of a size the same chance.
     """
@@ -109,7 +109,7 @@ def _weighted(
 
 
 def all_tasks(plan: Plan, subsets: Sequence[int]) -> tuple[Tasks, npt.NDArray[np.int64]]:
-    """Return every (sample, subset) pair whose blocks the sample has, unweighted, and each one's subset.
+    """Return every (sample, subset) pair whose blocks the sample has, unweighted.
 
     The second value gives for each task the index of its subset in `subsets`.
     """

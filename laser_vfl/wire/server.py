@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-import grpc
+import grpc.aio
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio as health_aio
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server

@@ -1,4 +1,4 @@
-"""Errors across the wire: one interceptor turns ours into a gRPC status, one function turns it back."""
+"""Errors across the wire: one interceptor makes a gRPC status of ours, one function undoes it."""
 
 import logging
 import secrets
@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
 
 import grpc
+import grpc.aio
 
 from laser_vfl.core import errors
 
@@ -36,7 +37,7 @@ Behaviour = Callable[[Any, Any], Awaitable[Any]]
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Lets a servicer raise our errors. A peer never sees a traceback or a foreign exception's text."""
+    """Lets a servicer raise our errors; a peer never sees the text of any other."""
 
     async def intercept_service(
         self,
@@ -103,5 +104,5 @@ def error_from(rpc_error: grpc.aio.AioRpcError, *, doing: str, hint: str = "") -
 
 
 def is_ours(rpc_error: grpc.aio.AioRpcError) -> bool:
-    """Tell whether the other side answered with an error of ours, rather than the network failing."""
+    """Tell whether the other side answered, rather than the network failed."""
     return any(key == _CODE_KEY for key, _ in rpc_error.trailing_metadata() or ())
