@@ -3,13 +3,15 @@
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save
 from torch import nn
 
-from laser_vfl.core.errors import ConfigError
+from laser_vfl.core.errors import ConfigError, TrainingStopped
 
 MANIFEST_VERSION = 1
 
@@ -50,7 +52,8 @@ class StateDirectory:
 
     def append_metrics(self, line: dict[str, Any]) -> None:
         """Append one line to metrics.jsonl."""
-        with (self.path / "metrics.jsonl").open("a") as file:
+        path = self.path / "metrics.jsonl"
+        with _writing(path), path.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
     def _write_json(self, name: Path, content: dict[str, Any]) -> None:
@@ -60,8 +63,20 @@ class StateDirectory:
 
 def _replace(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    with _writing(path):
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TrainingStopped(
+            f"{path} cannot be written ({error.strerror})",
+            hint="free some space or make the state directory writable, then start again",
+        ) from None

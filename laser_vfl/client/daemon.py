@@ -89,8 +89,8 @@ async def run_client(
     except asyncio.CancelledError:
         farewell = "it was stopped"
         raise
-    except LaserError as error:
-        farewell = error.message
+    except Exception as error:
+        farewell = error.message if isinstance(error, LaserError) else "it failed"
         raise
     finally:
         await asyncio.shield(session.close(farewell))

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+import grpc
 import grpc.aio
 
 from laser_vfl.client.inbox import Inbox, Kind
@@ -21,6 +22,8 @@ from laser_vfl.wire.status import error_from
 log = logging.getLogger(__name__)
 
 MAX_UNSENT_FRAMES = 4
+
+DIAL_TIMEOUT_S = 20.0
 
 Read = Callable[[], Awaitable[Any]]
 Write = Callable[[pb.Frame], Awaitable[None]]
@@ -157,14 +160,22 @@ class Links(PeerServicer):
         assert self._view is not None
         channel = open_channel(peer.address, self._credentials, self._options)
         self._channels.append(channel)
-        call: Any = PeerStub(channel).Exchange(wait_for_ready=True)
         try:
+            async with asyncio.timeout(DIAL_TIMEOUT_S):
+                await _connect(channel)
+            call: Any = PeerStub(channel).Exchange()
             await call.write(tagged(self._view, pb.FRAME_KIND_HELLO, 0))
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        except (TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
             self.inbox.fail(lost(peer, f"it cannot be reached at {peer.address}"))
             return
         with contextlib.suppress(LaserError):
             await self._links[peer.index].pump(call.read, call.write)
+
+
+async def _connect(channel: grpc.aio.Channel) -> None:
+    """Wait until a channel is connected, however often it has to try."""
+    while (state := channel.get_state(try_to_connect=True)) != grpc.ChannelConnectivity.READY:
+        await channel.wait_for_state_change(state)
 
 
 def tagged(view: MemberView, kind: Kind, step: int) -> pb.Frame:

@@ -21,7 +21,7 @@ LOG_INTERVAL_S = 5.0
 
 
 class Observer:
-    """Told of every step that was applied; writes at most once a second, and at the end."""
+    """Told of every step; writes after the first and the last, and once a second between."""
 
     def __init__(
         self,
@@ -68,7 +68,8 @@ class Observer:
         if loss is not None:
             self._losses.append(loss)
         now = time.monotonic()
-        if now - self._last_time >= METRICS_INTERVAL_S or next_step == self._num_steps:
+        due = now - self._last_time >= METRICS_INTERVAL_S
+        if due or self._last_step == 0 or next_step == self._num_steps:
             self._write(next_step, now)
 
     def _write(self, next_step: int, now: float) -> None:

@@ -202,6 +202,8 @@ class Session:
         self._directive_changed.set()
         if directive.gathering.waiting_for:
             log.info("waiting for %s", ", ".join(directive.gathering.waiting_for))
+        elif directive.HasField("gathering") and not directive.gathering.run:
+            log.info("a run is under way without this client; waiting for its end")
 
     async def _heartbeats(self) -> AsyncIterator[pb.Heartbeat]:
         while True:
