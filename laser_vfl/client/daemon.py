@@ -145,7 +145,8 @@ def _work(
         batching=settings.batching,
     )
     num_steps = settings.epochs * schedule.steps_per_epoch
-    with Observer(config.name, state, num_steps, schedule.steps_per_epoch, session) as observer:
+    observer = Observer(config.name, state, num_steps, schedule.steps_per_epoch, session, view.run)
+    with observer:
         train(training, schedule, observer)
     scores = None
     if block.test is not None:

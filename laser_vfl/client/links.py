@@ -32,8 +32,10 @@ Write = Callable[[pb.Frame], Awaitable[None]]
 class Link:
     """The stream to one peer: one reader, and an outbox with one writer."""
 
-    def __init__(self, peer: Peer, inbox: Inbox) -> None:
+    def __init__(self, peer: Peer, view: MemberView, inbox: Inbox) -> None:
         self.peer = peer
+        self._run = view.run
+        self._generation = view.generation
         self._inbox = inbox
         self._room = asyncio.Event()
         self._outbox: deque[pb.Frame] = deque()
@@ -90,6 +92,9 @@ class Link:
         while (frame := await read()) is not grpc.aio.EOF:
             if frame.sender != self.peer.name or frame.incarnation != self.peer.incarnation:
                 raise ContractError(f"{self.peer.name} sent a frame in another's name")
+            if (frame.run, frame.generation) != (self._run, self._generation):
+                self._inbox.dropped["other generation"] += 1
+                continue
             self._inbox.put(self.peer.index, frame)
             while not self._inbox.has_room(self.peer.index, self._resume):
                 await self._room.wait()
@@ -116,7 +121,7 @@ class Links(PeerServicer):
     def open(self, view: MemberView) -> None:
         """Dial the peers that come later in the roster and let the earlier ones in."""
         self._view = view
-        self._links = {peer.index: Link(peer, self.inbox) for peer in view.peers}
+        self._links = {peer.index: Link(peer, view, self.inbox) for peer in view.peers}
         for peer in view.peers:
             if peer.index > view.me.index:
                 self._tasks.append(asyncio.create_task(self._dial(peer)))
@@ -124,6 +129,8 @@ class Links(PeerServicer):
 
     async def close(self) -> None:
         """Close all streams and let go whoever waits for a frame."""
+        if self.inbox.dropped:
+            log.warning("frames dropped: %s", dict(self.inbox.dropped))
         self.inbox.fail(TrainingStopped("this client is stopping"))
         for task in self._tasks:
             task.cancel()

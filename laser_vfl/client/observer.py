@@ -4,7 +4,7 @@ import logging
 import sys
 import time
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import psutil
 from rich.console import Console
@@ -30,8 +30,10 @@ class Observer:
         num_steps: int,
         steps_per_epoch: int,
         session: Session,
+        run: str,
     ) -> None:
         self._session = session
+        self._run = run
         self._state = state
         self._num_steps = num_steps
         self._steps_per_epoch = steps_per_epoch
@@ -76,8 +78,9 @@ class Observer:
         elapsed = max(now - self._last_time, 1e-9)
         sent = tcp_bytes_sent()
         num_bytes = None if sent is None or self._last_bytes is None else sent - self._last_bytes
-        line = {
+        line: dict[str, Any] = {
             "time": time.time(),
+            "run": self._run,
             "epoch": (next_step - 1) // self._steps_per_epoch,
             "step": next_step,
             "loss": sum(self._losses) / len(self._losses) if self._losses else None,
@@ -91,7 +94,7 @@ class Observer:
         self._losses.clear()
         self._last_time, self._last_step, self._last_bytes = now, next_step, sent
 
-    def _show(self, line: dict[str, float | None], now: float, *, last: bool) -> None:
+    def _show(self, line: dict[str, Any], now: float, *, last: bool) -> None:
         note = f"{line['steps_per_s']:.0f} steps/s"
         if line["loss"] is not None:
             note = f"loss {line['loss']:.4f}, {note}"

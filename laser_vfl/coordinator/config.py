@@ -11,6 +11,7 @@ from laser_vfl.config.problems import problem
 from laser_vfl.config.section import ConfigFile, LogLevel, Section
 from laser_vfl.config.tls import TlsFiles
 from laser_vfl.core.settings import TrainingSettings
+from laser_vfl.wire.protocol import MAX_TENSOR_BYTES
 
 
 class StartRule(Section):
@@ -48,6 +49,20 @@ class CoordinatorConfig(ConfigFile):
                     f'"{name}" is already in the list', "name each client once", at=(index,)
                 )
         return clients
+
+    @model_validator(mode="after")
+    def _check_frame_size(self) -> "CoordinatorConfig":
+        training = self.training
+        item_bytes = 4 if training.wire_precision == "float32" else 2
+        largest = MAX_TENSOR_BYTES // (training.representation_dim * item_bytes)
+        if training.batch_size > largest:
+            raise problem(
+                f"expected at most {largest} with representations {training.representation_dim} "
+                f"wide, got {training.batch_size}",
+                "lower it: a frame holds one batch and is limited to 64 MiB",
+                at=("training", "batch_size"),
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_quorum(self) -> "CoordinatorConfig":
