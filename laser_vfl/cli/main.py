@@ -1,6 +1,7 @@
 """The commands, and how each of them ends: a result on stdout, or one line on stderr and a code."""
 
 import logging
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -10,6 +11,9 @@ import typer
 
 from laser_vfl import __version__
 from laser_vfl.core.errors import ExitCode, LaserError
+
+# gRPC's own log would break the promise of one line per error; set before it is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 app = typer.Typer(
     name="laser-vfl",

@@ -29,7 +29,9 @@ from laser_vfl.models import (
     build_fusion,
     build_representation,
     check_fusion,
+    check_fusion_name,
     check_representation,
+    check_representation_name,
 )
 
 
@@ -62,6 +64,10 @@ class Block:
 def load_block(config: ClientConfig) -> Block:
     """Read all local files of a client. Every mistake in them is found here."""
     data = config.data
+    with _placed(config.where("model.representation")):
+        check_representation_name(config.model.representation)
+    with _placed(config.where("model.fusion")):
+        check_fusion_name(config.model.fusion)
     spec = TableSpec(
         id=data.id,
         label=data.label,
@@ -80,7 +86,7 @@ def load_block(config: ClientConfig) -> Block:
     labels = LabelEncoding.fit(train, spec) if data.label is not None else None
 
     def encoded(table: Table, name: str) -> EncodedTable:
-        digests = blind_ids(table.ids, secret, name, config.federation)
+        digests = blind_ids(table.ids, secret, config.federation)
         inputs = torch.from_numpy(encoding.apply(table))
         if labels is None:
             return EncodedTable(digests, inputs)

@@ -185,11 +185,19 @@ def _has_failed(task: asyncio.Task[Any]) -> bool:
 
 async def _stay_for_the_others(session: Session) -> None:
     session.report(state=pb.CLIENT_STATE_FINISHED)
-    try:
-        verdict = await session.directive(lambda d: d.HasField("stopped") or d.HasField("finished"))
-    except NotRegistered:
-        log.warning("the coordinator has forgotten this run; waiting %g s", FINISH_GRACE_S)
-        await asyncio.sleep(FINISH_GRACE_S)
+    while True:
+        try:
+            async with asyncio.timeout(FINISH_GRACE_S):
+                verdict = await session.directive(
+                    lambda d: d.HasField("stopped") or d.HasField("finished")
+                )
+            break
+        except TimeoutError:
+            if session.in_touch:
+                continue
+        except NotRegistered:
+            await asyncio.sleep(FINISH_GRACE_S)
+        log.warning("the coordinator is gone or has forgotten this run; nothing to wait for")
         return
     if verdict.HasField("stopped"):
         log.warning("this client has finished, but not all: %s", verdict.stopped.reason)

@@ -12,10 +12,13 @@ import numpy.typing as npt
 from laser_vfl.client.session import RETRY_S, Session, Welcome
 from laser_vfl.client.view import MemberView, member_view
 from laser_vfl.core.alignment import ClientAlignment, num_shared
-from laser_vfl.core.errors import AddressError, NotRegistered, TrainingStopped
+from laser_vfl.core.errors import AddressError, IdentityError, NotRegistered, TrainingStopped
 from laser_vfl.v1 import coordinator_pb2 as pb
 
 log = logging.getLogger(__name__)
+
+MAX_HUNG_UP = 5
+"""So often a daemon may close a connection while it restarts; one that always does refuses us."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ async def join(
             log.warning("%s; registering anew", error)
             await session.close()
             continue
-        if not num_shared(alignments["train"]):
+        if len(welcome.roster) > 1 and not num_shared(alignments["train"]):
             log.warning(
                 "no training row of %s is held by anybody else; is id_secret_file the same "
                 "at all clients, and does data.id name the same thing?",
@@ -61,11 +64,19 @@ async def join(
 
 async def _register(session: Session, patience_s: float) -> Welcome:
     give_up_at = time.monotonic() + patience_s
+    num_hung_up = 0
     told = False
     while True:
         try:
             return await session.register()
         except AddressError as error:
+            num_hung_up = num_hung_up + 1 if "Socket closed" in error.message else 0
+            if num_hung_up >= MAX_HUNG_UP:
+                raise IdentityError(
+                    "the coordinator hangs up on this client",
+                    hint="are both sides on TLS or both on --insecure, and does the coordinator's "
+                    "ca know this client's cert?",
+                ) from None
             if time.monotonic() > give_up_at:
                 raise
             if not told:

@@ -63,6 +63,8 @@ class Session:
         self._directive_changed = asyncio.Event()
         self._heart: asyncio.Task[None] | None = None
         self._lost: LaserError | None = None
+        self._waiting_for: list[str] = []
+        self._in_touch = False
 
     async def register(self) -> Welcome:
         """Introduce this client. Raises what the coordinator has against it."""
@@ -180,6 +182,11 @@ class Session:
             await self._directive_changed.wait()
         return self._directive
 
+    @property
+    def in_touch(self) -> bool:
+        """Whether the coordinator was reached when it was last tried."""
+        return self._in_touch
+
     async def _beat(self) -> None:
         """Keep a stream open to the coordinator, and open it again when it breaks."""
         while True:
@@ -194,15 +201,23 @@ class Session:
                     self._directive_changed.set()
                     log.warning("lost the coordinator: %s", self._lost)
                     return
-                log.warning("the coordinator is out of reach; trying again")
+                if self._in_touch:
+                    log.warning("the coordinator is out of reach; trying again")
+                self._in_touch = False
             await asyncio.sleep(RETRY_S)
 
     def _hear(self, directive: pb.Directive) -> None:
         self._directive = directive
         self._directive_changed.set()
+        self._in_touch = True
+        me = self._introduction.client
+        others = [name for name in directive.gathering.waiting_for if name != me]
+        if others and others != self._waiting_for:
+            log.info("waiting for %s", ", ".join(others))
+        self._waiting_for = others
         if directive.gathering.waiting_for:
-            log.info("waiting for %s", ", ".join(directive.gathering.waiting_for))
-        elif directive.HasField("gathering") and not directive.gathering.run:
+            return
+        if directive.HasField("gathering") and not directive.gathering.run:
             log.info("a run is under way without this client; waiting for its end")
 
     async def _heartbeats(self) -> AsyncIterator[pb.Heartbeat]:

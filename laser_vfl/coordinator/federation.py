@@ -12,8 +12,8 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from laser_vfl.core.alignment import ClientAlignment, align, check_distinct
-from laser_vfl.core.errors import MismatchError, NotRegistered
+from laser_vfl.core.alignment import ClientAlignment, align, check_distinct, num_common
+from laser_vfl.core.errors import DataError, MismatchError, NotRegistered
 
 log = logging.getLogger(__name__)
 
@@ -181,6 +181,7 @@ class Federation:
     def submit(self, registration: Registration, table: str, digests: Digests, now: float) -> None:
         """Take the blinded ids of one table."""
         check_distinct(digests)
+        self._check_apart(registration.client, table, digests)
         registration.tables[table] = digests
         self.tick(now)
 
@@ -195,8 +196,12 @@ class Federation:
         self.tick(now)
 
     def stopped(self, registration: Registration, reason: str) -> None:
-        """A client cannot go on, or leaves."""
-        self._lose(registration, reason or "it stopped")
+        """A client cannot go on, or leaves. Who is gone already is the one to blame."""
+        gone = next((r for r in self._registrations.values() if self._has_gone(r)), None)
+        if gone is not None and gone is not registration:
+            self._lose(gone, "its connection was cut")
+        else:
+            self._lose(registration, reason or "it stopped")
 
     def connected(self, registration: Registration, now: float) -> int:
         """A session opened; returns its number. A newer session replaces an older one."""
@@ -248,6 +253,20 @@ class Federation:
         if self.run is None or registration.client not in self.run.members:
             return None
         return self.run.id, self.run.alignments[registration.client]
+
+    def _check_apart(self, client: str, table: str, digests: Digests) -> None:
+        """Refuse a table that shares people with the other table of another client."""
+        other_table = "test" if table == "train" else "train"
+        for other in self._registrations.values():
+            theirs = other.tables.get(other_table)
+            if other.client == client or theirs is None:
+                continue
+            if common := num_common(digests, theirs):
+                raise DataError(
+                    f"{common} samples of the {table} table of {client} are in the {other_table} "
+                    f"table of {other.client}",
+                    hint="agree with that client on who is for training and who for testing",
+                )
 
     def _may_start(self, now: float) -> bool:
         num_complete = sum(r.complete for r in self._registrations.values())
@@ -324,6 +343,9 @@ class Federation:
             if name in self._registrations:
                 self._registrations[name].verdict = stopped
         self._on_event("stopped", run, stopped.reason)
+
+    def _has_gone(self, registration: Registration) -> bool:
+        return self._in_view(registration) and not registration.in_session
 
     def _in_view(self, registration: Registration) -> bool:
         run = self.run

@@ -92,6 +92,12 @@ def check_distinct(digests: npt.NDArray[np.uint8]) -> None:
         )
 
 
+def num_common(first: npt.NDArray[np.uint8], second: npt.NDArray[np.uint8]) -> int:
+    """How many blinded ids two tables have in common."""
+    kind = f"S{DIGEST_BYTES}"
+    return len(np.intersect1d(first.view(kind), second.view(kind), assume_unique=True))
+
+
 def num_shared(alignment: ClientAlignment) -> int:
     """How many of a client's rows some other client holds too."""
     return sum(

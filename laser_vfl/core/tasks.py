@@ -118,9 +118,7 @@ def all_tasks(plan: Plan, subsets: Sequence[int]) -> tuple[Tasks, npt.NDArray[np
     member_tp = (wanted[:, None] >> shifts & np.uint64(1)).astype(np.float32)
     real_bt = (wanted[None, :] & ~plan.observed_b[:, None]) == 0
     averaging_tp = member_tp / np.maximum(member_tp.sum(axis=1, keepdims=True), 1)
-    averaging_btp = np.ascontiguousarray(
-        np.broadcast_to(averaging_tp, (len(real_bt), *averaging_tp.shape))
-    )
+    averaging_btp = np.broadcast_to(averaging_tp, (len(real_bt), *averaging_tp.shape)).copy()
     sample_n, subset_n = np.nonzero(real_bt)
     tasks = Tasks(
         averaging_btp=torch.from_numpy(averaging_btp),

@@ -25,15 +25,13 @@ def normalise_ids(values: Iterable[object], *, where: str = "") -> list[str]:
     return [_normalise(value, row, where) for row, value in enumerate(values, start=1)]
 
 
-def blind_ids(
-    ids: Sequence[str], secret: bytes, table: str, federation: str
-) -> npt.NDArray[np.uint8]:
+def blind_ids(ids: Sequence[str], secret: bytes, federation: str) -> npt.NDArray[np.uint8]:
     """HMAC-SHA256 of each normalised id under the shared secret, (n, 32) bytes.
 
-    The federation and the table ("train" or "test") are part of what is hashed, so that the
-    same person cannot be linked across tables or federations by the blinded id.
+    The federation is part of what is hashed, so that nobody is linked across federations. The
+    table is not: a person in one client's training table and in another's test table is found.
     """
-    prefix = b"laser-vfl/id/1" + _framed(federation) + _framed(table)
+    prefix = b"laser-vfl/id/1" + _framed(federation)
     keyed = hmac.new(secret, prefix, hashlib.sha256)
     blinded = bytearray()
     for text in ids:

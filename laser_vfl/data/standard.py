@@ -39,7 +39,7 @@ class Standard:
         seen = np.maximum(count, 1)
         # In units of the largest magnitude, so that no square overflows or vanishes; a power of
         # two, so that the division is exact.
-        largest = np.where(varies, np.maximum(np.abs(low), np.abs(high)), 1.0)
+        largest = np.where(count > 0, np.maximum(np.abs(low), np.abs(high)), 1.0)
         unit = np.ldexp(1.0, np.frexp(largest)[1] - 1)
         total = np.zeros(num_channels)
         for piece in _pieces(array, axis):

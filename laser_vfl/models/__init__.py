@@ -1,6 +1,18 @@
 """Representation models and fusion heads: built-in by name, or the user's own."""
 
-from laser_vfl.models.build import build_fusion, build_representation
+from laser_vfl.models.build import (
+    build_fusion,
+    build_representation,
+    check_fusion_name,
+    check_representation_name,
+)
 from laser_vfl.models.check import check_fusion, check_representation
 
-__all__ = ["build_fusion", "build_representation", "check_fusion", "check_representation"]
+__all__ = [
+    "build_fusion",
+    "build_representation",
+    "check_fusion",
+    "check_fusion_name",
+    "check_representation",
+    "check_representation_name",
+]

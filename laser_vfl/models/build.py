@@ -6,7 +6,7 @@ from typing import TypeVar
 from torch import nn
 
 from laser_vfl.core.errors import ConfigError
-from laser_vfl.models.factory import call_factory
+from laser_vfl.models.factory import call_factory, import_factory
 from laser_vfl.models.lstm import Lstm
 from laser_vfl.models.mlp import flat_mlp, mlp
 from laser_vfl.models.options import Options, check_sizes
@@ -47,6 +47,16 @@ def build_fusion(
     module = build(representation_dim, num_outputs, taken)
     taken.refuse_unknown()
     return module
+
+
+def check_representation_name(name: str) -> None:
+    """Refuse a name that stands for no representation model, before anything is built."""
+    _resolve(name, _REPRESENTATIONS, "representation model")
+
+
+def check_fusion_name(name: str) -> None:
+    """Refuse a name that stands for no fusion model, before anything is built."""
+    _resolve(name, _FUSIONS, "fusion model")
 
 
 def _mlp(shape: Shape, dim: int, hidden: Sequence[int], options: Options) -> nn.Module:
@@ -98,6 +108,10 @@ def _named(name: str, known: Mapping[str, T], what: str) -> T:
             hint=f"use {', '.join(known)} or your own as package.module:factory",
         )
     return known[name]
+
+
+def _resolve(name: str, known: Mapping[str, object], what: str) -> object:
+    return import_factory(name) if ":" in name else _named(name, known, what)
 
 
 def _need_dimensions(name: str, shape: Shape, num_dimensions: int, needed: str) -> None:

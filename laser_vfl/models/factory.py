@@ -15,7 +15,7 @@ def call_factory(
     name: str, given: Mapping[str, object], options: Mapping[str, object]
 ) -> nn.Module:
     """Import the factory and call it with what the federation gives and the user's options."""
-    factory = _import(name)
+    factory = import_factory(name)
     for option in options:
         if option in given:
             raise ConfigError(
@@ -48,7 +48,7 @@ def call_factory(
     return module
 
 
-def _import(name: str) -> Callable[..., object]:
+def import_factory(name: str) -> Callable[..., object]:
     path, _, attribute = name.partition(":")
     words = r"[^\W\d]\w*(\.[^\W\d]\w*)*"
     if not re.fullmatch(words, path) or not re.fullmatch(words, attribute):

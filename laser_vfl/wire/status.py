@@ -100,6 +100,8 @@ def error_from(rpc_error: grpc.aio.AioRpcError, *, doing: str, hint: str = "") -
     if named:
         return named(details)
     kind = _BY_STATUS.get(rpc_error.code(), errors.ContractError)
+    if "handshake failed" in details:
+        kind, hint = errors.IdentityError, hint or "check tls here and at the other side"
     return kind(f"{doing}: {details}", hint=hint)
 
 

@@ -1,0 +1,467 @@
+"""The coordinator's rules, as a state machine that is told the time."""
+
+import numpy as np
+import pytest
+
+from laser_vfl.coordinator.federation import (
+    OWN_PAUSE_S,
+    TABLES,
+    Federation,
+    Finished,
+    Gathering,
+    StartRule,
+    State,
+    Stopped,
+    View,
+    ViewMember,
+)
+from laser_vfl.core.errors import DataError, MismatchError, NotRegistered
+
+TIMEOUT_S = 10.0
+
+
+def digests(*samples):
+    table = np.zeros((len(samples), 32), dtype=np.uint8)
+    table[:, 0] = samples
+    return table
+
+
+class Play:
+    """A federation with a clock, and clients that do what real ones do."""
+
+    def __init__(self, *roster, start=None):
+        self.now = 1000.0
+        self.events = []
+        self.sessions = {}
+        self.clients = {}
+        numbers = iter(range(1, 100))
+        self.federation = Federation(
+            roster,
+            start=start,
+            heartbeat_timeout_s=TIMEOUT_S,
+            new_run_id=lambda: f"run-{next(numbers)}",
+            on_event=lambda event, run, reason: self.events.append((event, run.id, reason)),
+        )
+        self.federation.tick(self.now)
+
+    def register(self, name, *, nonce=None, has_head=True):
+        return self.federation.register(
+            name,
+            nonce=nonce or f"nonce-{name}",
+            address=f"{name}:1",
+            has_head=has_head,
+            now=self.now,
+        )
+
+    def connect(self, name):
+        registration = self.clients[name]
+        self.sessions[name] = self.federation.connected(registration, self.now)
+        self.beat(name)
+
+    def join(self, name, *samples, **keys):
+        """Register, open a session, submit both tables."""
+        self.clients[name] = self.register(name, **keys)
+        self.connect(name)
+        for table in TABLES:
+            self.federation.submit(
+                self.clients[name],
+                table,
+                digests(*samples) if table == "train" else digests(),
+                self.now,
+            )
+        return self.clients[name]
+
+    def beat(self, *names, state=State.JOINING, run="", next_step=0):
+        for name in names:
+            self.federation.heartbeat(self.clients[name], state, run, next_step, self.now)
+
+    def ready(self, *names, run="run-1"):
+        self.beat(*names, state=State.READY, run=run)
+
+    def disconnect(self, name):
+        self.federation.disconnected(self.clients[name], self.sessions[name], self.now)
+
+    def directive(self, name):
+        return self.federation.directive(self.clients[name])
+
+    def alignments(self, name):
+        return self.federation.alignments(self.clients[name])
+
+    def wait(self, seconds, *names, state=State.RUNNING, run="run-1"):
+        """Let time pass in the coordinator's own small ticks; the named ones keep beating."""
+        until = self.now + seconds
+        while self.now < until:
+            self.now += 0.5
+            self.beat(*names, state=state, run=run)
+            self.federation.tick(self.now)
+
+
+def started(*roster, **keys):
+    """A federation in a run."""
+    play = Play(*roster, **keys)
+    for name in roster:
+        play.join(name, 1, 2)
+    play.ready(*roster)
+    assert isinstance(play.directive(roster[0]), View)
+    play.beat(*roster, state=State.RUNNING, run="run-1")
+    return play
+
+
+def test_from_registration_to_the_end():
+    play = Play("bank", "shop")
+    bank = play.join("bank", 1, 2, 3)
+    assert play.directive("bank") == Gathering("", ("shop",))
+    assert play.alignments("bank") is None
+    play.clients["shop"] = shop = play.register("shop", has_head=False)
+    assert play.directive("bank") == Gathering("", ("shop",))
+    play.join("shop", 2, 9, has_head=False)
+
+    # All are there: each is told of its own rows, and waits until all have taken them in.
+    run, tables = play.alignments("bank")
+    assert run == "run-1"
+    assert [(g.observed, g.size) for g in tables["train"].groups] == [(1, 2), (2, 1), (3, 1)]
+    assert {g: rows.tolist() for g, rows in tables["train"].rows.items()} == {0: [0, 2], 2: [1]}
+    assert tables["test"].groups == ()
+    assert {g: rows.tolist() for g, rows in play.alignments("shop")[1]["train"].rows.items()} == {
+        1: [1],
+        2: [0],
+    }
+    assert play.directive("bank") == Gathering("run-1", ())
+    play.ready("bank")
+    assert play.directive("bank") == play.directive("shop") == Gathering("run-1", ())
+    play.ready("shop")
+    view = View(
+        "run-1",
+        1,
+        (
+            ViewMember("bank", bank.incarnation, "bank:1", 0, True),
+            ViewMember("shop", shop.incarnation, "shop:1", 0, False),
+        ),
+    )
+    assert play.directive("bank") == play.directive("shop") == view
+
+    play.beat("bank", "shop", state=State.RUNNING, run="run-1", next_step=7)
+    assert bank.next_step == 7
+    play.beat("bank", state=State.FINISHED, run="run-1")
+    assert play.directive("bank") == play.directive("shop") == view
+    play.beat("shop", state=State.FINISHED, run="run-1")
+    assert play.directive("bank") == play.directive("shop") == Finished("run-1")
+    assert play.federation.run is None
+    assert [event for event, _, _ in play.events] == ["aligned", "started", "finished"]
+    # Daemons that stay up after training do not start another run by themselves.
+    play.wait(30, "bank", "shop", state=State.FINISHED)
+    assert play.directive("bank") == Finished("run-1")
+    assert play.federation.run is None
+
+
+def test_the_view_lists_members_in_roster_order_whoever_came_first():
+    play = Play("a", "b", "c")
+    for name in ("c", "a", "b"):
+        play.join(name, 1)
+    play.ready("b", "c", "a")
+    assert [member.client for member in play.directive("a").members] == ["a", "b", "c"]
+
+
+def test_a_client_is_complete_only_with_a_session_and_both_tables():
+    play = Play("bank")
+    play.clients["bank"] = bank = play.register("bank")
+    play.federation.submit(bank, "train", digests(1), play.now)
+    play.federation.submit(bank, "test", digests(), play.now)
+    assert play.federation.run is None
+    play.connect("bank")
+    assert play.federation.run is not None
+
+    play = Play("bank")
+    play.clients["bank"] = bank = play.register("bank")
+    play.connect("bank")
+    play.federation.submit(bank, "train", digests(1), play.now)
+    assert play.federation.run is None
+    assert play.directive("bank") == Gathering("", ("bank",))
+    play.federation.submit(bank, "test", digests(), play.now)
+    assert play.federation.run is not None
+
+
+def test_ready_for_another_run_does_not_count():
+    play = Play("a", "b")
+    play.join("a", 1)
+    play.join("b", 1)
+    play.ready("a", "b", run="run-0")
+    assert play.directive("a") == Gathering("run-1", ())
+    play.ready("a", "b", run="run-1")
+    assert isinstance(play.directive("a"), View)
+
+
+def test_quorum_starts_after_its_time():
+    play = Play("a", "b", "c", start=StartRule(quorum=2, after_s=5))
+    play.join("a", 1)
+    play.wait(8, "a", state=State.JOINING, run="")
+    assert play.federation.run is None
+    play.join("b", 1)
+    play.wait(4.5, "a", "b", state=State.JOINING, run="")
+    assert play.federation.run is None
+    play.wait(1, "a", "b", state=State.JOINING, run="")
+    assert play.federation.run.members == ("a", "b")
+    groups = play.alignments("a")[1]["train"].groups
+    assert [(g.observed, g.size) for g in groups] == [(0b011, 1)]
+
+
+def test_quorum_does_not_wait_when_all_are_there():
+    play = Play("a", "b", start=StartRule(quorum=1, after_s=3600))
+    play.join("a", 1)
+    assert play.federation.run is None
+    play.join("b", 1)
+    assert play.federation.run.members == ("a", "b")
+
+
+def test_quorum_that_is_lost_waits_anew():
+    play = Play("a", "b", "c", start=StartRule(quorum=2, after_s=5))
+    play.join("a", 1)
+    play.join("b", 1)
+    play.wait(4, "a", "b", state=State.JOINING, run="")
+    play.disconnect("b")
+    play.wait(1, "a", state=State.JOINING, run="")
+    play.join("b", 1, nonce="again")
+    play.wait(4, "a", "b", state=State.JOINING, run="")
+    assert play.federation.run is None
+    play.wait(2, "a", "b", state=State.JOINING, run="")
+    assert play.federation.run is not None
+
+
+def test_without_a_start_rule_nothing_starts_without_everybody():
+    play = Play("a", "b")
+    play.join("a", 1)
+    play.wait(3600, "a", state=State.JOINING, run="")
+    assert play.directive("a") == Gathering("", ("b",))
+
+
+def test_a_late_client_waits():
+    play = Play("a", "b", "late", start=StartRule(quorum=2, after_s=0))
+    play.join("a", 1)
+    play.join("b", 1)
+    play.ready("a", "b")
+    play.join("late", 1)
+    play.wait(5, "a", "b")
+    play.wait(1, "a", "b", "late")
+    assert play.federation.run.members == ("a", "b")
+    assert isinstance(play.directive("late"), Gathering)
+    assert play.directive("late").run == ""
+    assert play.alignments("late") is None
+    assert isinstance(play.directive("a"), View)
+    # Its leaving is nobody's loss.
+    play.disconnect("late")
+    assert isinstance(play.directive("a"), View)
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(MismatchError, match=r'"bnak".*bank, shop'):
+        Play("bank", "shop").register("bnak")
+
+
+def test_a_second_daemon_of_the_same_name_is_refused_while_the_first_is_there():
+    play = Play("bank", "shop")
+    first = play.join("bank", 1)
+    with pytest.raises(MismatchError, match="connected already, from bank:1"):
+        play.register("bank", nonce="another")
+    assert play.federation.find("bank", first.incarnation) is first
+    play.disconnect("bank")
+    second = play.register("bank", nonce="another")
+    assert second.incarnation > first.incarnation
+    assert play.federation.find("bank", second.incarnation) is second
+    with pytest.raises(NotRegistered):
+        play.federation.find("bank", first.incarnation)
+
+
+def test_the_same_process_gets_the_same_incarnation():
+    play = Play("bank", "shop")
+    first = play.register("bank")
+    assert play.register("bank") is first
+    play.join("bank", 1)
+    assert play.register("bank") is first
+    incarnations = {play.register(name).incarnation for name in ("bank", "shop")}
+    assert len(incarnations) == 2
+
+
+def test_messages_of_unknown_processes_are_refused():
+    play = Play("bank", "shop")
+    with pytest.raises(NotRegistered):
+        play.federation.find("bank", 1)
+    bank = play.register("bank")
+    with pytest.raises(NotRegistered):
+        play.federation.find("bank", bank.incarnation + 1)
+    with pytest.raises(NotRegistered):
+        play.federation.find("stranger", bank.incarnation)
+
+
+@pytest.mark.parametrize("how", ["session", "stopped", "silence", "restart"])
+def test_lost_before_the_view_the_others_gather_again(how):
+    play = Play("a", "b")
+    play.join("a", 1)
+    play.join("b", 1)
+    play.ready("a")
+    if how == "session":
+        play.disconnect("b")
+    elif how == "stopped":
+        play.federation.stopped(play.clients["b"], "out of memory")
+    elif how == "silence":
+        play.wait(TIMEOUT_S + 1, "a", state=State.READY)
+    else:
+        play.disconnect("b")
+        play.register("b", nonce="again")
+    assert play.federation.run is None
+    assert play.directive("a") == Gathering("", ("b",))
+    assert play.alignments("a") is None
+    assert [event for event, _, _ in play.events] == ["aligned", "given up"]
+    # The one that is still there has not forgotten its ids, nor the coordinator.
+    play.join("b", 1, 2, nonce="again")
+    assert play.directive("a") == Gathering("run-2", ())
+    assert isinstance(play.directive("a"), Gathering)
+    play.ready("b", run="run-2")
+    assert play.directive("a") == Gathering("run-2", ())
+    play.ready("a", run="run-2")
+    assert play.directive("a") == play.directive("b")
+    assert play.directive("a").run == "run-2"
+
+
+def test_lost_in_a_run_the_others_stop_and_are_told_why():
+    play = started("a", "b", "c")
+    play.federation.stopped(play.clients["b"], "the disk is full")
+    stopped = Stopped("run-1", "lost b: the disk is full")
+    assert play.directive("a") == play.directive("c") == stopped
+    assert play.federation.run is None
+    assert play.events[-1] == ("stopped", "run-1", "lost b: the disk is full")
+    # It stays their verdict whatever comes, and starts nothing.
+    play.join("b", 1, nonce="again")
+    play.wait(5, "a", "b", "c")
+    assert play.directive("a") == stopped
+    assert play.directive("b") == Gathering("", ("a", "c"))
+
+
+def test_a_run_that_stopped_can_be_run_again_by_new_processes():
+    play = started("a", "b")
+    play.federation.stopped(play.clients["b"], "")
+    assert play.directive("a") == Stopped("run-1", "lost b: it stopped")
+    play.disconnect("a")
+    for name in ("a", "b"):
+        play.join(name, 1, nonce=f"{name}-again")
+    play.ready("a", "b", run="run-2")
+    assert isinstance(play.directive("a"), View)
+
+
+def test_a_session_that_breaks_in_a_run_may_come_back():
+    play = started("a", "b")
+    play.disconnect("b")
+    play.wait(TIMEOUT_S - 2, "a")
+    assert isinstance(play.directive("a"), View)
+    assert play.register("b") is play.clients["b"]
+    play.connect("b")
+    play.wait(TIMEOUT_S * 2, "a", "b")
+    assert play.directive("a") == play.directive("b")
+    assert isinstance(play.directive("b"), View)
+
+
+def test_a_client_that_starts_anew_in_a_run_ends_it_at_once():
+    play = started("a", "b")
+    play.disconnect("b")
+    play.register("b", nonce="again")
+    assert play.directive("a") == Stopped("run-1", "lost b: it was started anew")
+
+
+def test_a_broken_session_that_was_replaced_means_nothing():
+    play = Play("a", "b")
+    play.join("a", 1)
+    old = play.sessions["a"]
+    play.connect("a")
+    play.federation.disconnected(play.clients["a"], old, play.now)
+    assert play.clients["a"].in_session
+    assert play.federation.find("a", play.clients["a"].incarnation)
+
+
+def test_silence_is_a_loss_after_the_timeout_and_not_before():
+    play = started("a", "b")
+    play.wait(TIMEOUT_S, "a")
+    assert isinstance(play.directive("a"), View)
+    play.wait(1, "a")
+    assert play.directive("a") == Stopped("run-1", "lost b: it was silent for 10 s")
+    with pytest.raises(NotRegistered):
+        play.federation.find("b", play.clients["b"].incarnation)
+
+
+def test_after_a_pause_of_its_own_the_coordinator_blames_nobody():
+    play = started("a", "b")
+    play.now += 10 * TIMEOUT_S
+    play.federation.tick(play.now)
+    assert isinstance(play.directive("a"), View)
+    play.wait(TIMEOUT_S - 1, "a", "b")
+    assert isinstance(play.directive("a"), View)
+    # Then time counts as ever.
+    play.wait(TIMEOUT_S + 1, "a")
+    assert isinstance(play.directive("a"), Stopped)
+
+
+def test_a_heartbeat_may_be_the_first_thing_after_a_pause():
+    play = started("a", "b")
+    play.now += OWN_PAUSE_S + TIMEOUT_S
+    play.beat("a", state=State.RUNNING, run="run-1")
+    assert isinstance(play.directive("a"), View)
+
+
+def test_without_labels_anywhere_nothing_is_learnt():
+    play = Play("a", "b")
+    play.join("a", 1, has_head=False)
+    play.join("b", 1, has_head=False)
+    for name in ("a", "b"):
+        verdict = play.directive(name)
+        assert isinstance(verdict, Stopped)
+        assert "no client has labels" in verdict.reason
+    assert play.federation.run is None
+    assert play.events == []
+
+
+def test_a_repeated_digest_is_refused_and_harms_nobody():
+    play = Play("a", "b")
+    play.clients["a"] = a = play.register("a")
+    play.connect("a")
+    with pytest.raises(DataError, match="submitted twice"):
+        play.federation.submit(a, "train", digests(1, 2, 1), play.now)
+    assert not a.tables
+    play.join("a", 1, 2)
+    play.join("b", 2)
+    assert play.federation.run is not None
+
+
+def test_a_finished_client_may_leave_once_all_have_finished():
+    play = started("a", "b")
+    play.beat("a", "b", state=State.FINISHED, run="run-1")
+    play.disconnect("a")
+    assert play.directive("b") == Finished("run-1")
+    assert play.federation.run is None
+
+
+def test_a_finished_client_that_leaves_too_early_stops_the_run():
+    play = started("a", "b")
+    play.beat("a", state=State.FINISHED, run="run-1")
+    play.federation.stopped(play.clients["a"], "it was stopped")
+    assert play.directive("b") == Stopped("run-1", "lost a: it was stopped")
+
+
+def test_a_sample_for_training_here_cannot_be_for_testing_there():
+    play = Play("a", "b")
+    play.join("a", 1, 2, 3)
+    play.clients["b"] = b = play.register("b")
+    play.connect("b")
+    with pytest.raises(DataError, match="2 samples of the test table of b are in the train table"):
+        play.federation.submit(b, "test", digests(3, 9, 1), play.now)
+    assert play.directive("a") == Gathering("", ("b",))
+    play.federation.submit(b, "test", digests(9), play.now)
+    play.federation.submit(b, "train", digests(1), play.now)
+    assert play.federation.run is not None
+
+
+def test_who_is_gone_is_blamed_and_not_who_noticed():
+    play = started("a", "b", "c")
+    play.disconnect("b")
+    play.federation.stopped(play.clients["a"], "no frame of b in 60 s")
+    stopped = Stopped("run-1", "lost b: its connection was cut")
+    assert play.directive("a") == play.directive("c") == stopped
+    play.disconnect("a")
+    assert play.directive("c") == stopped

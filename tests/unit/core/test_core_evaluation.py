@@ -1,0 +1,120 @@
+"""Scores by subset: who is predicted with what, against predictions made one at a time."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from core_federation import World, settings_of, subsets_with
+
+from laser_vfl.core.alignment import Group
+from laser_vfl.core.evaluation import Evaluation, decide, subsets_to_score
+from laser_vfl.core.metrics import score
+from laser_vfl.core.plan import plan_step
+from laser_vfl.core.schedule import in_order
+from laser_vfl.core.subsets import mask_of
+
+ROSTER = ["bank", "shop", "telco"]
+OBSERVED = [{0, 1, 2}, {0, 1}, {0}, {0, 1, 2}, {0, 1}, {1}, {0}, {0, 1, 2}, {0, 1}, {0, 1}, {2}]
+UNLABELLED = {3, 4}
+
+
+def evaluated(task, *, batch_size=4, target_std=1.0):
+    world = World(OBSERVED, 3, {0}, tasks={0: task}, unlabelled={0: UNLABELLED})
+    member = world.member(0, settings_of())
+    rows = world.rows[0]
+    evaluation = Evaluation(
+        member.learner,
+        subsets_to_score(0, member.alignment.groups),
+        world.target(0)[rows].double().numpy(),
+        ~np.isin(rows, list(UNLABELLED)),
+        target_std=target_std,
+    )
+    for step in in_order(member.alignment.groups, batch_size):
+        plan = plan_step(step, member.alignment, client=0, participants=0b111, heads=0b001)
+        if plan is not None:
+            evaluation.add(plan, world.stack(plan, world.models).detach())
+    return world, evaluation.scores(ROSTER)
+
+
+def predicted(world, sample, subset):
+    with torch.no_grad():
+        parts = [
+            world.models[i]["representation"](torch.from_numpy(world.features[sample, i]))
+            for i in subset
+        ]
+        output = world.models[0]["fusion"](torch.stack(parts).mean(dim=0))
+    return float(output.argmax()) if world.task(0) == "multiclass" else float(output[0])
+
+
+@pytest.mark.parametrize("task", ["multiclass", "binary", "regression"])
+def test_scores_equal_predictions_made_one_at_a_time(task):
+    std = 2.5 if task == "regression" else 1.0
+    world, got = evaluated(task, target_std=std)
+    labelled = [n for n, o in enumerate(OBSERVED) if 0 in o and n not in UNLABELLED]
+
+    def expected(samples, subset_of, *, counted=True):
+        scores = score(
+            task,
+            np.array([predicted(world, n, subset_of(n)) for n in samples]) * std,
+            world.target(0)[samples].double().numpy() * std,
+        )
+        near = {
+            name: value if value is None else pytest.approx(value, rel=1e-4)
+            for name, value in scores.items()
+        }
+        return {**near, "num_samples": len(samples)} if counted else near
+
+    def all_blocks(sample):
+        return sorted(OBSERVED[sample])
+
+    assert got["task"] == task
+    assert got["num_samples"] == len(labelled) == 7
+    assert got["overall"] == expected(labelled, all_blocks, counted=False)
+    assert list(got["by_num_blocks"]) == ["1", "2", "3"]
+    for num, scores in got["by_num_blocks"].items():
+        alike = [n for n in labelled if len(OBSERVED[n]) == int(num)]
+        assert scores == expected(alike, all_blocks)
+    # telco without shop is not an observed set, but the rows that have both are scored on it.
+    assert list(got["by_subset"]) == ["bank", "bank,shop", "bank,telco", "bank,shop,telco"]
+    for subset in subsets_with(0, [0, 1, 2]):
+        at_least = [n for n in labelled if set(subset) <= OBSERVED[n]]
+        name = ",".join(ROSTER[i] for i in subset)
+        assert got["by_subset"][name] == expected(at_least, lambda _, subset=subset: subset)
+    assert [got["by_subset"][name]["num_samples"] for name in got["by_subset"]] == [7, 5, 2, 2]
+    assert set(got["by_observed_set"]) == {"bank", "bank,shop", "bank,shop,telco"}
+    for name, scores in got["by_observed_set"].items():
+        exactly = [n for n in labelled if ",".join(ROSTER[i] for i in sorted(OBSERVED[n])) == name]
+        assert scores == expected(exactly, all_blocks)
+    json.dumps(got, allow_nan=False)
+
+
+def test_scores_do_not_depend_on_the_batches():
+    assert evaluated("binary", batch_size=3)[1] == evaluated("binary", batch_size=100)[1]
+
+
+def test_few_blocks_are_enumerated_and_many_are_not():
+    groups = [Group(0b0111, 3), Group(0b1000, 2), Group(0b0001, 1)]
+    assert subsets_to_score(0, groups) == [0b001, 0b011, 0b101, 0b111]
+    assert subsets_to_score(3, groups) == [0b1000]
+    assert subsets_to_score(4, groups) == []
+    wide = 2**12 - 1
+    assert subsets_to_score(1, [Group(wide, 5), Group(0b110, 5)]) == [0b10, 0b110, wide]
+
+
+def test_decisions_are_classes_log_odds_or_values():
+    outputs = torch.tensor([[0.5, 2.0], [3.0, -1.0]])
+    assert decide("multiclass", outputs).tolist() == [1, 0]
+    assert decide("binary", outputs[:, :1]).tolist() == [0.5, 3.0]
+    assert decide("regression", outputs[:, :1]).tolist() == [0.5, 3.0]
+
+
+def test_a_client_that_holds_no_test_row_has_empty_scores():
+    world = World([{1}], 2, {0, 1})
+    learner = world.member(0, settings_of()).learner
+    empty = np.zeros(0)
+    got = Evaluation(learner, [], empty, empty.astype(bool)).scores(ROSTER)
+    assert got["num_samples"] == 0
+    assert got["overall"] == {"accuracy": None}
+    assert got["by_subset"] == got["by_num_blocks"] == got["by_observed_set"] == {}
+    assert mask_of([]) == 0

@@ -1,0 +1,187 @@
+"""Errors across the wire: ours come back as they were, foreign ones say nothing."""
+
+import asyncio
+import logging
+import re
+
+import grpc
+import grpc.aio
+import pytest
+from grpc.aio import AioRpcError, Metadata
+
+from laser_vfl.core import errors
+from laser_vfl.wire.status import ErrorInterceptor, error_from, is_ours
+
+KINDS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, errors.LaserError)
+]
+OURS = [kind for kind in KINDS if kind is not errors.LaserError]
+
+
+class Aborted(Exception):
+    """What the fake context ends a call with."""
+
+
+class FakeContext:
+    """Keeps what a call was ended with."""
+
+    async def abort(self, code, details="", trailing_metadata=()):
+        self.code, self.details, self.trailing = code, details, tuple(trailing_metadata)
+        raise Aborted
+
+
+MAKERS = {
+    "unary_unary": grpc.unary_unary_rpc_method_handler,
+    "unary_stream": grpc.unary_stream_rpc_method_handler,
+    "stream_unary": grpc.stream_unary_rpc_method_handler,
+    "stream_stream": grpc.stream_stream_rpc_method_handler,
+}
+
+
+class Details:
+    """A call, as an interceptor is told of it."""
+
+    def __init__(self, method):
+        self.method = method
+
+
+def intercepted(behaviour, shape="unary_unary", method="/laser_vfl.v1.Peer/Exchange"):
+    handler = MAKERS[shape](behaviour, request_deserializer=len, response_serializer=repr)
+
+    async def continuation(_):
+        return handler
+
+    guarded = asyncio.run(ErrorInterceptor().intercept_service(continuation, Details(method)))
+    return handler, guarded
+
+
+def ended_with(error, shape="unary_unary"):
+    async def behaviour(request, context):
+        raise error
+
+    _, guarded = intercepted(behaviour, shape)
+    context = FakeContext()
+    with pytest.raises(Aborted):
+        asyncio.run(getattr(guarded, shape)("request", context))
+    return context
+
+
+def at_the_caller(context):
+    return AioRpcError(
+        context.code,
+        initial_metadata=Metadata(),
+        trailing_metadata=Metadata(*context.trailing),
+        details=context.details,
+    )
+
+
+def test_there_are_errors_to_test():
+    assert {errors.ContractError, errors.NotRegistered, errors.DataError} <= set(OURS)
+    assert len(OURS) >= 8
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_every_error_of_ours_comes_back_as_the_same_class(kind):
+    context = ended_with(kind("the width is 3", hint="make it 4"))
+    assert isinstance(context.code, grpc.StatusCode)
+    assert context.code not in (grpc.StatusCode.OK, grpc.StatusCode.INTERNAL)
+    rpc_error = at_the_caller(context)
+    assert is_ours(rpc_error)
+    back = error_from(rpc_error, doing="asking")
+    assert type(back) is kind
+    assert str(back) == "the width is 3; make it 4"
+    assert back.exit_code == kind.exit_code
+
+
+def test_a_more_special_error_comes_back_as_the_one_the_wire_knows():
+    class Odd(errors.DataError):
+        pass
+
+    assert type(error_from(at_the_caller(ended_with(Odd("odd"))), doing="x")) is errors.DataError
+
+
+@pytest.mark.parametrize("shape", list(MAKERS))
+def test_a_foreign_exception_is_only_a_reference(shape, caplog):
+    with caplog.at_level(logging.ERROR):
+        context = ended_with(ValueError("/home/bank/secret.csv has 3 rows"), shape)
+    assert context.code is grpc.StatusCode.INTERNAL
+    found = re.fullmatch(r"internal error, ref=([0-9a-f]{8})", context.details)
+    assert found
+    assert context.trailing == ()
+    # Here, and only here, it can be looked up.
+    assert found[1] in caplog.text
+    assert "secret.csv" in caplog.text
+    rpc_error = at_the_caller(context)
+    assert not is_ours(rpc_error)
+    back = error_from(rpc_error, doing="asking bank")
+    assert isinstance(back, errors.ContractError)
+    assert str(back) == f"asking bank: {context.details}"
+
+
+@pytest.mark.parametrize("shape", list(MAKERS))
+def test_a_call_that_ends_well_is_left_alone(shape):
+    async def behaviour(request, context):
+        return request * 2
+
+    handler, guarded = intercepted(behaviour, shape)
+    assert asyncio.run(getattr(guarded, shape)("ab", FakeContext())) == "abab"
+    for name in ("request_streaming", "response_streaming"):
+        assert getattr(guarded, name) == getattr(handler, name)
+    assert guarded.request_deserializer is len
+    assert guarded.response_serializer is repr
+
+
+@pytest.mark.parametrize("ending", [grpc.aio.AbortError(), asyncio.CancelledError()])
+def test_an_abort_and_a_cancellation_pass_through(ending):
+    async def behaviour(request, context):
+        raise ending
+
+    _, guarded = intercepted(behaviour)
+
+    async def call():
+        with pytest.raises(type(ending)):
+            await guarded.unary_unary("", FakeContext())
+
+    asyncio.run(call())
+
+
+def test_services_of_others_and_unknown_methods_are_not_touched():
+    async def behaviour(request, context):
+        return request
+
+    handler, guarded = intercepted(behaviour, method="/grpc.health.v1.Health/Check")
+    assert guarded is handler
+
+    async def nothing(_):
+        return None
+
+    details = Details("/laser_vfl.v1.Peer/Unknown")
+    assert asyncio.run(ErrorInterceptor().intercept_service(nothing, details)) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, errors.AddressError),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, errors.AddressError),
+        (grpc.StatusCode.UNAUTHENTICATED, errors.IdentityError),
+        (grpc.StatusCode.PERMISSION_DENIED, errors.IdentityError),
+        (grpc.StatusCode.UNIMPLEMENTED, errors.MismatchError),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, errors.ContractError),
+    ],
+)
+def test_a_status_of_grpcs_own_becomes_the_nearest_error(code, kind):
+    for details, said in (("first line\nsecond", "first line"), ("", code.name), (None, code.name)):
+        rpc_error = AioRpcError(code, Metadata(), Metadata(), details=details)
+        back = error_from(rpc_error, doing="dialling", hint="is it up?")
+        assert type(back) is kind
+        assert str(back) == f"dialling: {said}; is it up?"
+        assert not is_ours(rpc_error)
+
+
+def test_a_peer_cannot_name_a_class_that_is_not_ours():
+    trailing = Metadata(("laser-vfl-error", "SystemExit"))
+    rpc_error = AioRpcError(grpc.StatusCode.ABORTED, Metadata(), trailing, details="boo")
+    assert type(error_from(rpc_error, doing="x")) is errors.ContractError
