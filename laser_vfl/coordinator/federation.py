@@ -328,8 +328,9 @@ class Federation:
 
     def _lose(self, registration: Registration, reason: str) -> None:
         """Forget a client. A run under way ends; one that has not started begins anew."""
-        if self._registrations.get(registration.client) is registration:
-            del self._registrations[registration.client]
+        if self._registrations.get(registration.client) is not registration:
+            return
+        del self._registrations[registration.client]
         run = self.run
         if run is None or registration.client not in run.members or registration.verdict:
             return

@@ -131,6 +131,7 @@ class CoordinatorService(CoordinatorServicer):
             self._announce()
 
     def _hear(self, registration: Registration, heartbeat: pb.Heartbeat) -> None:
+        self._federation.find(registration.client, registration.incarnation)
         if heartbeat.state == pb.CLIENT_STATE_STOPPED:
             self._federation.stopped(registration, heartbeat.reason)
         elif heartbeat.state in _STATES:

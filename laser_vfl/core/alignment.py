@@ -71,14 +71,11 @@ def align(digests_by_client: Sequence[npt.NDArray[np.uint8] | None]) -> list[Cli
     group_of = group_of_sample[sample_of]
 
     def told_to(client: int) -> ClientAlignment:
-        mine = holder_of == client
-        my_groups, my_rows = group_of[mine], row_of[mine]
-        rows = {
-            g: my_rows[my_groups == g]
-            for g in range(len(groups))
-            if has(groups[g].observed, client)
-        }
-        return ClientAlignment(groups, rows)
+        mine = np.flatnonzero(holder_of == client)
+        my_rows = row_of[mine[np.argsort(group_of[mine], kind="stable")]]
+        my_groups = [g for g, group in enumerate(groups) if has(group.observed, client)]
+        ends = np.cumsum([groups[g].size for g in my_groups], dtype=np.int64)
+        return ClientAlignment(groups, dict(zip(my_groups, np.split(my_rows, ends), strict=False)))
 
     return [told_to(client) for client in range(len(digests_by_client))]
 

@@ -26,7 +26,8 @@ def subsets_to_score(client: int, groups: Sequence[Group]) -> list[int]:
     mine = [g.observed for g in groups if g.observed >> client & 1]
     union = mask_of(i for mask in mine for i in clients_in(mask))
     if union.bit_count() <= MAX_ENUMERATED_BLOCKS:
-        return list(subsets_containing(client, union)) if mine else []
+        subsets = subsets_containing(client, union) if mine else []
+        return [subset for subset in subsets if any(not subset & ~mask for mask in mine)]
     return sorted({*mine, 1 << client}, key=lambda mask: (mask.bit_count(), mask))
 
 

@@ -63,12 +63,15 @@ class Learner:
         self._precision = precision
         self._settings = optimizer or OptimizerSettings()
         self._optimizer = _build_optimizer(self._settings, self.models)
-        self._batch_norms = [m for m in representation.modules() if isinstance(m, _BatchNorm)]
+        self._batch_norms = {
+            name: [module for module in model.modules() if isinstance(module, _BatchNorm)]
+            for name, model in self.models.items()
+        }
 
     def represent(self, inputs: torch.Tensor, step: int) -> torch.Tensor:
         """Return the representations (b, d) of a batch, ready to be differentiated."""
         self._reseed(Purpose.REPRESENTATION_NOISE, step)
-        with self._running_statistics(alone=len(inputs) == 1), self._autocast():
+        with self._running_statistics("representation", len(inputs)), self._autocast():
             representation_bd: torch.Tensor = self.models["representation"](inputs)
         return representation_bd.float()
 
@@ -88,7 +91,7 @@ class Learner:
     ) -> torch.Tensor:
         """Return this head's part of the step's loss."""
         self._reseed(Purpose.FUSION_NOISE, step)
-        with self._autocast():
+        with self._running_statistics("fusion", len(tasks.sample_n)), self._autocast():
             return head_loss(
                 self.models["fusion"],
                 self.task,
@@ -128,17 +131,15 @@ class Learner:
             torch.cuda.manual_seed(seed)
 
     @contextmanager
-    def _running_statistics(self, *, alone: bool) -> Iterator[None]:
+    def _running_statistics(self, model: str, num_rows: int) -> Iterator[None]:
         """A single row has no variance, so batch norm falls back on its running statistics."""
-        if not alone or not self._batch_norms:
-            yield
-            return
-        for module in self._batch_norms:
+        batch_norms = self._batch_norms[model] if num_rows == 1 else []
+        for module in batch_norms:
             module.eval()
         try:
             yield
         finally:
-            for module in self._batch_norms:
+            for module in batch_norms:
                 module.train()
 
     def _autocast(self) -> AbstractContextManager[object]:

@@ -57,8 +57,10 @@ def rmse(predictions: Array, targets: Array) -> float | None:
 
 def r2(predictions: Array, targets: Array) -> float | None:
     """Return the share of the variance that is explained; None when there is none to explain."""
-    total = float(((targets - targets.mean()) ** 2).sum()) if len(targets) else 0.0
-    return None if total == 0 else 1 - float(((predictions - targets) ** 2).sum()) / total
+    if not len(targets) or targets.min() == targets.max():
+        return None
+    total = ((targets - targets.mean()) ** 2).sum()
+    return float(1 - ((predictions - targets) ** 2).sum() / total)
 
 
 def accuracy_over_clients(
@@ -68,12 +70,13 @@ def accuracy_over_clients(
 
     Each client gives, for each observed set it belongs to, its (accuracy, number of samples) there.
     All samples of an observed set are seen by the same clients, so averaging over the clients of a
-    set first equals averaging over the clients of each sample. Returns the number of samples too.
+    set first equals averaging over the clients of each sample, if they have labels for the same
+    samples of it. Returns the number of samples too.
     """
     observed_sets = {name for client in by_observed_set for name, (_, n) in client.items() if n}
     weighted = 0.0
     num_samples = 0
-    for name in observed_sets:
+    for name in sorted(observed_sets):
         seen = [client[name] for client in by_observed_set if client.get(name, (0.0, 0))[1]]
         size = max(n for _, n in seen)
         weighted += size * sum(accuracy for accuracy, _ in seen) / len(seen)

@@ -80,12 +80,10 @@ class Schedule:
         group_of, place_of = _all_places(self._groups)
         order = self._shuffled(len(group_of) + self.steps_per_epoch, epoch)
         samples, batches = order[order < len(group_of)], order[order >= len(group_of)]
-        shuffled_group_of, shuffled_place_of = group_of[samples], place_of[samples]
         steps: list[list[Segment]] = []
-        for group in range(len(self._groups)):
-            places = shuffled_place_of[shuffled_group_of == group]
-            cuts = _cuts(len(places), self._batch_size)
-            steps.extend([Segment(group, places[start:stop])] for start, stop in cuts)
+        for segment in _segments(group_of[samples], place_of[samples]):
+            for start, stop in _cuts(len(segment.places), self._batch_size):
+                steps.append([Segment(segment.group, segment.places[start:stop])])
         return [steps[batch - len(group_of)] for batch in batches]
 
     def _shuffled(self, num: int, epoch: int) -> npt.NDArray[np.intp]:

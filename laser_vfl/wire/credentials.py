@@ -10,6 +10,8 @@ import grpc
 
 from laser_vfl.core.errors import IdentityError
 
+CHECK_TLS = "check tls in the configuration"
+
 
 @dataclass(frozen=True)
 class Credentials:
@@ -40,13 +42,20 @@ def load_credentials(ca: Path, cert: Path, key: Path) -> Credentials:
     credentials = Credentials(
         ca=_read(ca, "CERTIFICATE"), cert=_read(cert, "CERTIFICATE"), key=_read(key, "PRIVATE KEY")
     )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
-    except ssl.SSLError as error:
+        context.load_verify_locations(cadata=credentials.ca.decode("ascii", "replace"))
+    except ssl.SSLError:
         raise IdentityError(
-            f"the certificate and the key do not belong together ({error.reason})",
+            "holds no certificate that can be read", where=str(ca), hint=CHECK_TLS
+        ) from None
+    try:
+        context.load_cert_chain(cert, key, password=lambda: "")
+    except (ssl.SSLError, OSError, ValueError):
+        raise IdentityError(
+            "the certificate and the key do not belong together, or the key is encrypted",
             where=f"{cert}, {key}",
-            hint="issue a new pair",
+            hint="issue a new pair, with a key that has no pass phrase",
         ) from None
     return credentials
 
@@ -80,10 +89,8 @@ def _read(path: Path, kind: str) -> bytes:
         content = path.read_bytes()
     except OSError as error:
         raise IdentityError(
-            f"cannot be read ({error.strerror})", where=str(path), hint="check tls in the config"
+            f"cannot be read ({error.strerror})", where=str(path), hint=CHECK_TLS
         ) from None
     if b"-----BEGIN " not in content or kind.encode() not in content:
-        raise IdentityError(
-            f"holds no {kind.lower()} in PEM form", where=str(path), hint="check tls in the config"
-        )
+        raise IdentityError(f"holds no {kind.lower()} in PEM form", where=str(path), hint=CHECK_TLS)
     return content

@@ -71,7 +71,7 @@ def _guarded(behaviour: Behaviour) -> Behaviour:
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
             return await behaviour(request, context)
-        except errors.LaserError as error:
+        except tuple(_STATUS) as error:
             await refuse(context, error)
         except (grpc.RpcError, grpc.aio.AbortError):
             raise
@@ -85,10 +85,8 @@ def _guarded(behaviour: Behaviour) -> Behaviour:
 
 async def refuse(context: grpc.aio.ServicerContext[Any, Any], error: errors.LaserError) -> NoReturn:
     """End a call with the status of an error."""
-    kind = next((k for k in type(error).__mro__ if k in _STATUS), errors.ContractError)
-    await context.abort(
-        _STATUS.get(kind, grpc.StatusCode.INTERNAL), str(error), ((_CODE_KEY, kind.__name__),)
-    )
+    kind = next(kind for kind in type(error).__mro__ if kind in _STATUS)
+    await context.abort(_STATUS[kind], str(error), ((_CODE_KEY, kind.__name__),))
     raise AssertionError("abort returned")
 
 
@@ -96,7 +94,7 @@ def error_from(rpc_error: grpc.aio.AioRpcError, *, doing: str, hint: str = "") -
     """Return the error that a failed call stands for: ours if the other side raised one."""
     trailing = dict(rpc_error.trailing_metadata() or ())
     named = _BY_NAME.get(str(trailing.get(_CODE_KEY, "")))
-    details = (rpc_error.details() or rpc_error.code().name).strip().splitlines()[0]
+    details = next(iter((rpc_error.details() or "").strip().splitlines()), rpc_error.code().name)
     if named:
         return named(details)
     kind = _BY_STATUS.get(rpc_error.code(), errors.ContractError)

@@ -38,11 +38,9 @@ class TensorSpec:
 
 def encode_tensor(tensor: torch.Tensor, dtype: torch.dtype) -> tensor_pb2.Tensor:
     """Return a tensor as a message, in the precision of the wire."""
-    contiguous = tensor.detach().to(device="cpu", dtype=dtype).contiguous()
+    flat = tensor.detach().to(device="cpu", dtype=dtype).contiguous().reshape(-1)
     return tensor_pb2.Tensor(
-        dtype=_CODES[dtype],
-        shape=contiguous.shape,
-        data=contiguous.view(torch.uint8).numpy().tobytes() if contiguous.numel() else b"",
+        dtype=_CODES[dtype], shape=tensor.shape, data=flat.view(torch.uint8).numpy().tobytes()
     )
 
 
@@ -56,13 +54,12 @@ def decode_tensor(message: tensor_pb2.Tensor, expected: TensorSpec) -> torch.Ten
         raise ContractError(
             f"expected a tensor of shape {list(expected.shape)}, got {_brief(message.shape)}"
         )
-    if len(message.data) != expected.num_bytes:
-        raise ContractError(
-            f"expected {expected.num_bytes} bytes of tensor data, got {len(message.data)}"
-        )
-    if not message.data:
+    data = message.data  # a copy each time it is asked for
+    if len(data) != expected.num_bytes:
+        raise ContractError(f"expected {expected.num_bytes} bytes of tensor data, got {len(data)}")
+    if not data:
         return torch.zeros(expected.shape)
-    received = torch.frombuffer(bytearray(message.data), dtype=expected.dtype)
+    received = torch.frombuffer(bytearray(data), dtype=expected.dtype)
     return received.reshape(expected.shape).float()
 
 
