@@ -26,8 +26,8 @@ from laser_vfl.core.exchange import WIRE_DTYPES
 from laser_vfl.core.learner import Learner
 from laser_vfl.core.schedule import Schedule
 from laser_vfl.v1 import coordinator_pb2 as pb
-from laser_vfl.v1.peer_pb2_grpc import add_PeerServicer_to_server
 from laser_vfl.wire.credentials import load_credentials, plaintext
+from laser_vfl.wire.frames import add_exchange
 from laser_vfl.wire.protocol import FRAME_OPTIONS
 from laser_vfl.wire.server import open_channel, start_server
 
@@ -67,7 +67,7 @@ async def run_client(
     server = await start_server(
         str(config.listen),
         credentials,
-        lambda grpc_server: add_PeerServicer_to_server(links, grpc_server),
+        lambda grpc_server: add_exchange(grpc_server, links.serve),
         FRAME_OPTIONS,
     )
     channel = open_channel(str(config.coordinator), credentials, [])

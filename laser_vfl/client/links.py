@@ -14,8 +14,8 @@ from laser_vfl.client.inbox import Inbox, Kind
 from laser_vfl.client.view import MemberView, Peer
 from laser_vfl.core.errors import ContractError, LaserError, TrainingStopped
 from laser_vfl.v1 import peer_pb2 as pb
-from laser_vfl.v1.peer_pb2_grpc import PeerServicer, PeerStub
 from laser_vfl.wire.credentials import Credentials
+from laser_vfl.wire.frames import open_exchange
 from laser_vfl.wire.server import Options, open_channel
 from laser_vfl.wire.status import error_from
 
@@ -26,7 +26,7 @@ MAX_UNSENT_FRAMES = 4
 DIAL_TIMEOUT_S = 20.0
 
 Read = Callable[[], Awaitable[Any]]
-Write = Callable[[pb.Frame], Awaitable[None]]
+Write = Callable[[bytes], Awaitable[None]]
 
 
 class Link:
@@ -38,15 +38,20 @@ class Link:
         self._generation = view.generation
         self._inbox = inbox
         self._room = asyncio.Event()
-        self._outbox: deque[pb.Frame] = deque()
+        self._outbox: deque[bytes] = deque()
         self._filled = asyncio.Event()
         self._drained = asyncio.Event()
+        self._closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def send(self, frame: pb.Frame) -> None:
-        """Queue a frame for the writer."""
+    def send(self, frame: bytes) -> None:
+        """Queue a serialised frame for the writer."""
         self._outbox.append(frame)
         self._filled.set()
+
+    def close(self) -> None:
+        """End the stream."""
+        self._closed.set()
 
     async def drain(self) -> None:
         """Wait while too much is unsent."""
@@ -56,9 +61,10 @@ class Link:
 
     async def pump(self, read: Read, write: Write) -> None:
         """Move frames in both directions until the stream ends or fails; either ends the run."""
-        tasks = [
+        tasks: list[asyncio.Task[Any]] = [
             asyncio.create_task(self._write_all(write)),
             asyncio.create_task(self._read_all(read)),
+            asyncio.create_task(self._closed.wait()),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -105,7 +111,7 @@ class Link:
         self._loop.call_soon_threadsafe(self._room.set)
 
 
-class Links(PeerServicer):
+class Links:
     """All streams of this client in one run. Of each pair, the one first in the roster dials."""
 
     def __init__(self, credentials: Credentials, options: Options) -> None:
@@ -132,14 +138,16 @@ class Links(PeerServicer):
         if self.inbox.dropped:
             log.warning("frames dropped: %s", dict(self.inbox.dropped))
         self.inbox.fail(TrainingStopped("this client is stopping"))
+        for link in self._links.values():
+            link.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for channel in self._channels:
             await channel.close()
 
-    def send(self, frames: Iterable[tuple[int, pb.Frame]]) -> None:
-        """Queue frames for their peers."""
+    def send(self, frames: Iterable[tuple[int, bytes]]) -> None:
+        """Queue serialised frames for their peers."""
         for peer, frame in frames:
             self._links[peer].send(frame)
 
@@ -148,12 +156,16 @@ class Links(PeerServicer):
         for link in self._links.values():
             await link.drain()
 
-    async def Exchange(self, request_iterator: Any, context: Any) -> None:  # type: ignore[override]
+    async def serve(self, requests: Any, context: Any) -> None:
         """Let an earlier peer in; it may know the view before we do."""
         hello = await context.read()
         if hello is grpc.aio.EOF or hello.kind != pb.FRAME_KIND_HELLO:
             raise ContractError("a stream begins with a hello")
-        await self._opened.wait()
+        try:
+            async with asyncio.timeout(DIAL_TIMEOUT_S):
+                await self._opened.wait()
+        except TimeoutError:
+            raise ContractError("no run is under way here") from None
         view = self._view
         assert view is not None
         if hello.run != view.run or hello.generation != view.generation:
@@ -170,8 +182,8 @@ class Links(PeerServicer):
         try:
             async with asyncio.timeout(DIAL_TIMEOUT_S):
                 await _connect(channel)
-            call: Any = PeerStub(channel).Exchange()
-            await call.write(tagged(self._view, pb.FRAME_KIND_HELLO, 0))
+            call = open_exchange(channel)
+            await call.write(tagged(self._view, pb.FRAME_KIND_HELLO, 0).SerializeToString())
         except (TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
             self.inbox.fail(lost(peer, f"it cannot be reached at {peer.address}"))
             return

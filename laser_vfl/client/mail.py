@@ -36,8 +36,8 @@ class Mail:
         """Push to each peer the rows that it holds too; those that hold all get one frame."""
         if not shares:
             return
-        frames: list[tuple[int, pb.Frame]] = []
-        whole: pb.Frame | None = None
+        frames: list[tuple[int, bytes]] = []
+        whole: bytes | None = None
         for share in shares:
             if share.positions is not None:
                 frames.append((share.peer, self._frame(kind, step, tensor_bd, share.positions)))
@@ -101,7 +101,7 @@ class Mail:
         step: int,
         tensor_bd: torch.Tensor,
         positions: npt.NDArray[np.int64] | None,
-    ) -> pb.Frame:
+    ) -> bytes:
         frame = tagged(self._view, kind, step)
-        frame.tensor.CopyFrom(encode_tensor(rows_at(tensor_bd, positions), self._wire_dtype))
-        return frame
+        encode_tensor(rows_at(tensor_bd, positions), self._wire_dtype, frame.tensor)
+        return frame.SerializeToString()

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laser_vfl.core.alignment import ClientAlignment, align, check_distinct, num_common
-from laser_vfl.core.errors import DataError, MismatchError, NotRegistered
+from laser_vfl.core.errors import DataError, MismatchError, NotRegistered, quoted
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class Federation:
         """Admit a process as a client. The same nonce gets the same registration again."""
         if client not in self.roster:
             raise MismatchError(
-                f'"{client}" is not on the roster, which has {", ".join(self.roster)}',
+                f"{quoted(client)} is not on the roster, which has {', '.join(self.roster)}",
                 hint="correct `name`, or add it to `clients` in the coordinator's configuration",
             )
         known = self._registrations.get(client)
@@ -175,7 +175,7 @@ class Federation:
         """Return the registration a message speaks for."""
         registration = self._registrations.get(client)
         if registration is None or registration.incarnation != incarnation:
-            raise NotRegistered(f'the coordinator does not know this process as "{client}"')
+            raise NotRegistered(f"the coordinator does not know this process as {quoted(client)}")
         return registration
 
     def submit(self, registration: Registration, table: str, digests: Digests, now: float) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from laser_vfl.coordinator import federation as rules
 from laser_vfl.coordinator.federation import Federation, Registration, State
 from laser_vfl.core.alignment import DIGEST_BYTES
-from laser_vfl.core.errors import ContractError, MismatchError
+from laser_vfl.core.errors import ContractError, MismatchError, quoted
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.v1.coordinator_pb2_grpc import CoordinatorServicer
@@ -53,12 +53,12 @@ class CoordinatorService(CoordinatorServicer):
         if request.protocol_version != PROTOCOL_VERSION:
             raise MismatchError(
                 f"this coordinator speaks protocol version {PROTOCOL_VERSION}, the client "
-                f"({request.release}) speaks {request.protocol_version}",
+                f"({quoted(request.release)}) speaks {request.protocol_version}",
                 hint="run the same release on both sides",
             )
         if request.federation != self._name:
             raise MismatchError(
-                f'this is the coordinator of federation "{self._name}", not "{request.federation}"',
+                f"this federation is {quoted(self._name)}, not {quoted(request.federation)}",
                 hint="correct `federation` or `coordinator`",
             )
         registration = self._federation.register(
@@ -76,15 +76,12 @@ class CoordinatorService(CoordinatorServicer):
 
     async def SubmitIds(self, requests: Any, context: Any) -> pb.SubmitIdsResponse:
         """Collect the blinded ids of one table."""
-        first: pb.SubmitIdsRequest | None = None
-        pieces: list[bytes] = []
-        async for request in requests:
-            first = first or request
-            pieces.append(request.digests)
+        iterator: AsyncIterator[pb.SubmitIdsRequest] = aiter(requests)
+        first = await anext(iterator, None)
         if first is None or first.table not in _TABLES:
             raise ContractError("a list of ids begins with the client and the table")
         registration = self._federation.find(first.client, first.incarnation)
-        digests = b"".join(pieces)
+        digests = first.digests + b"".join([r.digests async for r in iterator])
         if len(digests) % DIGEST_BYTES:
             raise ContractError(f"blinded ids have {DIGEST_BYTES} bytes each")
         rows = np.frombuffer(digests, dtype=np.uint8).reshape(-1, DIGEST_BYTES)

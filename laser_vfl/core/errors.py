@@ -2,6 +2,8 @@
 
 from enum import IntEnum
 
+MAX_QUOTED = 64
+
 
 class ExitCode(IntEnum):
     """How a `laser-vfl` process ends; each has a page in docs/exit-codes."""
@@ -14,6 +16,12 @@ class ExitCode(IntEnum):
     MISMATCH = 6
     STOPPED = 7
     INTERNAL = 70
+
+
+def quoted(text: str) -> str:
+    """Return somebody else's text for a message of ours: one line, printable, short."""
+    plain = "".join(letter if letter.isprintable() else "?" for letter in text[:MAX_QUOTED])
+    return f'"{plain}…"' if len(text) > MAX_QUOTED else f'"{plain}"'
 
 
 class LaserError(Exception):

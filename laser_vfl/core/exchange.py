@@ -30,12 +30,15 @@ def spread(
 
 
 def sum_in_order(parts: Iterable[torch.Tensor]) -> torch.Tensor:
-    """Add tensors from left to right, so that the result does not depend on who was faster."""
+    """Add tensors from left to right, so that the result does not depend on who was faster.
+
+    The sum is contiguous whatever the parts are: some kernels round differently by memory layout.
+    """
     iterator = iter(parts)
     total = next(iterator)
     for part in iterator:
         total = total + part
-    return total
+    return total.contiguous()
 
 
 def crossing(tensor: torch.Tensor, wire_precision: str) -> torch.Tensor:

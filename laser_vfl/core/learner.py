@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -143,9 +143,9 @@ class Learner:
                 module.train()
 
     def _autocast(self) -> AbstractContextManager[object]:
-        return torch.autocast(
-            self.device.type, dtype=torch.bfloat16, enabled=self._precision == "bfloat16"
-        )
+        if self._precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
 
 @contextmanager

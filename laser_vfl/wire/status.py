@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from laser_vfl.core import errors
 
@@ -28,6 +29,7 @@ _BY_NAME = {kind.__name__: kind for kind in _STATUS}
 _BY_STATUS: dict[grpc.StatusCode, type[errors.LaserError]] = {
     grpc.StatusCode.UNAVAILABLE: errors.AddressError,
     grpc.StatusCode.DEADLINE_EXCEEDED: errors.AddressError,
+    grpc.StatusCode.CANCELLED: errors.AddressError,
     grpc.StatusCode.PERMISSION_DENIED: errors.IdentityError,
     grpc.StatusCode.UNAUTHENTICATED: errors.IdentityError,
     grpc.StatusCode.UNIMPLEMENTED: errors.MismatchError,
@@ -60,9 +62,12 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
             or handler.stream_unary
             or handler.stream_stream
         )
+        deserialize = handler.request_deserializer
+        if not handler.request_streaming:
+            deserialize = _readable(deserialize)
         return make(
             _guarded(behaviour),
-            request_deserializer=handler.request_deserializer,
+            request_deserializer=deserialize,
             response_serializer=handler.response_serializer,
         )
 
@@ -70,7 +75,11 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
 def _guarded(behaviour: Behaviour) -> Behaviour:
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
+            if isinstance(request, DecodeError):
+                raise request
             return await behaviour(request, context)
+        except DecodeError:
+            await refuse(context, errors.ContractError("a message cannot be read"))
         except tuple(_STATUS) as error:
             await refuse(context, error)
         except (grpc.RpcError, grpc.aio.AbortError):
@@ -81,6 +90,18 @@ def _guarded(behaviour: Behaviour) -> Behaviour:
             await context.abort(grpc.StatusCode.INTERNAL, f"internal error, ref={reference}")
 
     return call
+
+
+def _readable(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Hand on what cannot be read as an exception; gRPC would answer UNKNOWN with its text."""
+
+    def read(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except DecodeError as error:
+            return error
+
+    return read
 
 
 async def refuse(context: grpc.aio.ServicerContext[Any, Any], error: errors.LaserError) -> NoReturn:

@@ -36,12 +36,16 @@ class TensorSpec:
         return prod(self.shape) * self.dtype.itemsize
 
 
-def encode_tensor(tensor: torch.Tensor, dtype: torch.dtype) -> tensor_pb2.Tensor:
-    """Return a tensor as a message, in the precision of the wire."""
+def encode_tensor(
+    tensor: torch.Tensor, dtype: torch.dtype, message: tensor_pb2.Tensor | None = None
+) -> tensor_pb2.Tensor:
+    """Return a tensor as a message, in the precision of the wire; fills an empty one if given."""
     flat = tensor.detach().to(device="cpu", dtype=dtype).contiguous().reshape(-1)
-    return tensor_pb2.Tensor(
-        dtype=_CODES[dtype], shape=tensor.shape, data=flat.view(torch.uint8).numpy().tobytes()
-    )
+    message = tensor_pb2.Tensor() if message is None else message
+    message.dtype = _CODES[dtype]
+    message.shape.extend(tensor.shape)
+    message.data = flat.view(torch.uint8).numpy().tobytes()
+    return message
 
 
 def decode_tensor(message: tensor_pb2.Tensor, expected: TensorSpec) -> torch.Tensor:
@@ -54,7 +58,7 @@ def decode_tensor(message: tensor_pb2.Tensor, expected: TensorSpec) -> torch.Ten
         raise ContractError(
             f"expected a tensor of shape {list(expected.shape)}, got {_brief(message.shape)}"
         )
-    data = message.data  # a copy each time it is asked for
+    data = message.data  # asked for once: each time is a copy
     if len(data) != expected.num_bytes:
         raise ContractError(f"expected {expected.num_bytes} bytes of tensor data, got {len(data)}")
     if not data:

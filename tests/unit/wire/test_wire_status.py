@@ -7,6 +7,7 @@ import re
 import grpc
 import grpc.aio
 import pytest
+from google.protobuf.message import DecodeError
 from grpc.aio import AioRpcError, Metadata
 
 from laser_vfl.core import errors
@@ -47,8 +48,10 @@ class Details:
         self.method = method
 
 
-def intercepted(behaviour, shape="unary_unary", method="/laser_vfl.v1.Peer/Exchange"):
-    handler = MAKERS[shape](behaviour, request_deserializer=len, response_serializer=repr)
+def intercepted(
+    behaviour, shape="unary_unary", method="/laser_vfl.v1.Peer/Exchange", deserializer=len
+):
+    handler = MAKERS[shape](behaviour, request_deserializer=deserializer, response_serializer=repr)
 
     async def continuation(_):
         return handler
@@ -129,8 +132,23 @@ def test_a_call_that_ends_well_is_left_alone(shape):
     assert asyncio.run(getattr(guarded, shape)("ab", FakeContext())) == "abab"
     for name in ("request_streaming", "response_streaming"):
         assert getattr(guarded, name) == getattr(handler, name)
-    assert guarded.request_deserializer is len
+    assert guarded.request_deserializer(b"abc") == 3
     assert guarded.response_serializer is repr
+
+
+def test_a_unary_request_that_cannot_be_read_is_refused():
+    def garbled(data):
+        raise DecodeError("Error parsing message with type 'secret'")
+
+    async def behaviour(request, context):
+        return request
+
+    _, guarded = intercepted(behaviour, deserializer=garbled)
+    context = FakeContext()
+    with pytest.raises(Aborted):
+        asyncio.run(guarded.unary_unary(guarded.request_deserializer(b"?"), context))
+    assert context.code == grpc.StatusCode.INVALID_ARGUMENT
+    assert context.details == "a message cannot be read"
 
 
 @pytest.mark.parametrize("ending", [grpc.aio.AbortError(), asyncio.CancelledError()])

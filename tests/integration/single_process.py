@@ -1,0 +1,154 @@
+"""The oracle of a federation, built from the very files that its daemons were started with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from laser_vfl.client.block import Block, build_learner, load_block
+from laser_vfl.client.config import ClientConfig
+from laser_vfl.config.loading import load_config
+from laser_vfl.coordinator.config import CoordinatorConfig
+from laser_vfl.core.alignment import ClientAlignment, align
+from laser_vfl.core.evaluation import Evaluation, subsets_to_score
+from laser_vfl.core.learner import Learner
+from laser_vfl.core.oracle import Member, Oracle
+from laser_vfl.core.plan import plan_step
+from laser_vfl.core.schedule import Schedule, in_order
+from laser_vfl.core.settings import TrainingSettings
+from laser_vfl.core.subsets import mask_of
+
+
+@dataclass(frozen=True)
+class SingleProcess:
+    """Everything of a federation in this process."""
+
+    names: tuple[str, ...]
+    settings: TrainingSettings
+    blocks: Sequence[Block]
+    learners: Sequence[Learner]
+    alignments: Sequence[ClientAlignment]
+    oracle: Oracle
+    heads: int
+
+    @property
+    def num_rows_by_step(self) -> list[dict[int, int]]:
+        """How many rows each client has in each step that concerns it."""
+        settings = self.settings
+        schedule = Schedule(
+            self.alignments[0].groups,
+            seed=settings.seed,
+            batch_size=settings.batch_size,
+            batching=settings.batching,
+        )
+        everyone = mask_of(range(len(self.names)))
+        steps = []
+        for number in range(self.oracle.num_steps):
+            plans = {
+                k: plan_step(
+                    schedule.step(number),
+                    alignment,
+                    client=k,
+                    participants=everyone,
+                    heads=self.heads,
+                )
+                for k, alignment in enumerate(self.alignments)
+            }
+            steps.append({k: len(p.rows) for k, p in plans.items() if p and p.learns})
+        return steps
+
+    def parameters(self) -> dict[str, dict[str, torch.Tensor]]:
+        return {
+            name: learner.models.state_dict()
+            for name, learner in zip(self.names, self.learners, strict=True)
+        }
+
+    def scores(self, client: int) -> dict[str, Any]:
+        """What scores.json of a client should hold, from everybody's models."""
+        tables = [block.test for block in self.blocks]
+        alignments = align([table.digests if table else None for table in tables])
+        block, table = self.blocks[client], tables[client]
+        assert block.labels is not None
+        assert table is not None
+        assert table.targets is not None
+        assert table.labelled is not None
+        evaluation = Evaluation(
+            self.learners[client],
+            subsets_to_score(client, alignments[client].groups),
+            table.targets.double().numpy(),
+            table.labelled,
+            target_std=block.labels.std if block.labels.task == "regression" else 1.0,
+        )
+        everyone = mask_of(range(len(self.names)))
+        groups = alignments[client].groups
+        for step in in_order(groups, self.settings.batch_size):
+            plans = {
+                k: plan_step(step, alignments[k], client=k, participants=everyone, heads=self.heads)
+                for k in range(len(self.names))
+            }
+            plan = plans[client]
+            if plan is None:
+                continue
+            stack_bpd = torch.zeros(
+                len(plan.rows), len(plan.blocks), self.settings.representation_dim
+            )
+            row_of = {(g, int(p)): i for i, (g, p) in enumerate(_places(step, groups, client))}
+            for column, k in enumerate(plan.blocks):
+                other, inputs = plans[k], tables[k]
+                assert other is not None
+                assert inputs is not None
+                with self.learners[k].evaluating():
+                    rows_bd = self.learners[k].models["representation"](
+                        inputs.inputs[torch.from_numpy(other.rows)]
+                    )
+                for i, place in enumerate(_places(step, groups, k)):
+                    if place in row_of:
+                        stack_bpd[row_of[place], column] = rows_bd[i]
+            evaluation.add(plan, stack_bpd)
+        left_out = sum(g.size for g in groups if not g.observed & self.heads)
+        return {**evaluation.scores(self.names), "num_samples_without_head": left_out}
+
+
+def _places(step: Any, groups: Sequence[Any], client: int) -> list[tuple[int, int]]:
+    return [
+        (segment.group, int(place))
+        for segment in step.segments
+        if groups[segment.group].observed >> client & 1
+        for place in segment.places
+    ]
+
+
+def single_process(directory: Path) -> SingleProcess:
+    """Build the oracle from coordinator.yaml and the clients' files next to it."""
+    coordinator = load_config(directory / "coordinator.yaml", CoordinatorConfig)
+    names = tuple(coordinator.clients)
+    configs = [load_config(directory / f"{name}.yaml", ClientConfig) for name in names]
+    blocks = [load_block(config) for config in configs]
+    heads = [name for name, block in zip(names, blocks, strict=True) if block.labels]
+    alignments = align([block.train.digests for block in blocks])
+    cpu = torch.device("cpu")
+    learners = [
+        build_learner(config, block, coordinator.training, names, heads, cpu)
+        for config, block in zip(configs, blocks, strict=True)
+    ]
+    members = {
+        k: Member(
+            learners[k],
+            alignments[k],
+            block.train.inputs,
+            block.train.targets,
+            block.train.label_weights,
+        )
+        for k, block in enumerate(blocks)
+    }
+    return SingleProcess(
+        names,
+        coordinator.training,
+        blocks,
+        learners,
+        alignments,
+        Oracle(members, coordinator.training),
+        mask_of(names.index(name) for name in heads),
+    )

@@ -1,0 +1,198 @@
+"""The main test: a run of real processes equals the single-process oracle, bit for bit."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from harness import People, Site
+from safetensors.torch import load_file
+from single_process import SingleProcess, single_process
+
+BATCH_NORM = {"representation": "own_models:batch_norm", "representation_options": {"width": 12}}
+DROPOUT = {"representation": "own_models:dropout", "fusion": "own_models:dropout_head"}
+MOMENTUM = {"name": "sgd", "lr": 0.05, "momentum": 0.9}
+COSINE = {"name": "adamw", "lr": 0.01, "weight_decay": 0.01, "schedule": "cosine", "lr_floor": 0.1}
+
+
+@dataclass(frozen=True)
+class Client:
+    """What differs from client to client."""
+
+    label: str | None = "kind"
+    p_hold: float = 0.7
+    p_unlabelled: float = 0.0
+    suffix: str = "csv"
+    num_features: int = 5
+    data: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=lambda: {"hidden": [12]})
+    optimizer: dict[str, Any] = field(default_factory=lambda: {"name": "adam", "lr": 0.01})
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A federation, and what must occur in its run for the comparison to mean something."""
+
+    training: dict[str, Any]
+    clients: dict[str, Client]
+    num_samples: int = 200
+    test_share: float = 0.0
+    single_rows: bool = False
+    """Whether some client has a step with a single row."""
+    observed_sets: int = 3
+    """How many observed sets there are at least."""
+
+
+CASES = {
+    "two clients, mixed, class weights, scores": Case(
+        {"batch_size": 16, "epochs": 5},
+        {
+            "bank": Client(data={"class_weights": "balanced"}, suffix="parquet"),
+            "shop": Client(label="flag", data={"class_weights": "balanced"}),
+        },
+        test_share=0.2,
+    ),
+    "two clients, by pattern, batch norm, one head": Case(
+        {"batch_size": 11, "epochs": 3, "batching": "by_pattern"},
+        {
+            "bank": Client(label=None, model=BATCH_NORM, optimizer=MOMENTUM),
+            "shop": Client(p_unlabelled=0.3, model=BATCH_NORM, optimizer=MOMENTUM),
+        },
+        single_rows=True,
+    ),
+    "four clients, mixed, four kinds of head, scores": Case(
+        {"batch_size": 20, "epochs": 6},
+        {
+            "bank": Client(p_unlabelled=0.2),
+            "shop": Client(label="flag", p_hold=0.5, optimizer=MOMENTUM, suffix="npz"),
+            "telco": Client(label=None, num_features=7, optimizer=COSINE),
+            "clinic": Client(label="amount", p_unlabelled=0.1, optimizer=COSINE),
+        },
+        test_share=0.2,
+        observed_sets=12,
+    ),
+    "four clients, as in the paper": Case(
+        {"batch_size": 12, "epochs": 3, "preset": "paper"},
+        {
+            "bank": Client(optimizer=MOMENTUM),
+            "shop": Client(optimizer=MOMENTUM, p_hold=0.5),
+            "telco": Client(optimizer=MOMENTUM, suffix="npz"),
+            "clinic": Client(optimizer=MOMENTUM),
+        },
+        observed_sets=12,
+    ),
+    "four clients, mixed, batch norm and dropout, float16": Case(
+        {"batch_size": 8, "epochs": 2, "wire_precision": "float16"},
+        {
+            "bank": Client(model=BATCH_NORM, p_hold=0.2),
+            "shop": Client(label=None, model=DROPOUT, optimizer=COSINE),
+            "telco": Client(label="amount", model=DROPOUT, p_hold=0.4),
+            "clinic": Client(label=None, model=BATCH_NORM, p_hold=0.3),
+        },
+        observed_sets=12,
+        single_rows=True,
+    ),
+    "four clients, by pattern, batch norm, bfloat16": Case(
+        {"batch_size": 9, "epochs": 2, "batching": "by_pattern", "wire_precision": "bfloat16"},
+        {
+            "bank": Client(model=BATCH_NORM, p_hold=0.5, more={"precision": "bfloat16"}),
+            "shop": Client(label="flag", model=DROPOUT, optimizer=MOMENTUM, p_hold=0.5),
+            "telco": Client(label=None, p_hold=0.5, p_unlabelled=0.0),
+            "clinic": Client(model=BATCH_NORM, p_hold=0.5, p_unlabelled=0.5),
+        },
+        observed_sets=12,
+        single_rows=True,
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_distributed_run_equals_the_oracle(case: Case, site: Site) -> None:
+    _train(case, site)
+
+    alone = single_process(site.path)
+    _check_that_it_is_a_case(case, alone)
+    untrained = {
+        name: {key: value.clone() for key, value in tensors.items()}
+        for name, tensors in alone.parameters().items()
+    }
+    alone.oracle.run()
+
+    for name, expected in alone.parameters().items():
+        found = load_file(site.path / f"{name}-state" / "model" / "model.safetensors")
+        assert found.keys() == expected.keys()
+        different = [key for key in expected if not torch.equal(found[key], expected[key])]
+        assert not different, f"{name}: {different}"
+        changed = [k for k in expected if not torch.equal(expected[k], untrained[name][k])]
+        assert changed, f"{name} has learnt nothing"
+    if case.test_share:
+        _check_scores(site, alone)
+
+
+def _train(case: Case, site: Site) -> None:
+    people = People(case.num_samples, seed=5)
+    for name, client in case.clients.items():
+        people.write(
+            site.path,
+            name,
+            p_hold=client.p_hold,
+            label=client.label,
+            p_unlabelled=client.p_unlabelled,
+            num_features=client.num_features,
+            suffix=client.suffix,
+            test_share=case.test_share,
+        )
+    site.start_coordinator(site.coordinator_config(list(case.clients), case.training))
+    clients = [
+        site.start_client(_config(site, name, client, case), "--exit-after-training")
+        for name, client in case.clients.items()
+    ]
+    for process in clients:
+        assert process.wait_exit(90) == 0, process.name
+
+
+def _config(site: Site, name: str, client: Client, case: Case) -> dict[str, Any]:
+    data = {"train": f"{name}_train.{client.suffix}", "id": "id", **client.data}
+    if case.test_share:
+        data["test"] = f"{name}_test.{client.suffix}"
+    if client.label is not None:
+        data["label"] = client.label
+    return site.client_config(
+        name, data=data, model=client.model, optimizer=client.optimizer, **client.more
+    )
+
+
+def _check_that_it_is_a_case(case: Case, alone: SingleProcess) -> None:
+    steps = alone.num_rows_by_step
+    assert 45 <= len(steps) <= 120
+    masks = [group.observed for group in alone.alignments[0].groups]
+    assert len(masks) >= case.observed_sets
+    assert any(mask.bit_count() == 1 for mask in masks), "nobody holds a sample alone"
+    if case.single_rows:
+        norms = [k for k, c in enumerate(case.clients.values()) if c.model is BATCH_NORM]
+        assert any(step.get(k) == 1 for step in steps for k in norms)
+    for client, block in zip(case.clients.values(), alone.blocks, strict=True):
+        assert (block.labels is None) == (client.label is None)
+        if client.p_unlabelled and client.label:
+            assert block.train.labelled is not None
+            assert not block.train.labelled.all()
+
+
+def _check_scores(site: Site, alone: SingleProcess) -> None:
+    for k, name in enumerate(alone.names):
+        path = site.path / f"{name}-state" / "scores.json"
+        assert path.exists() == (alone.blocks[k].labels is not None)
+        if path.exists():
+            expected = json.loads(json.dumps(alone.scores(k)))
+            assert json.loads(path.read_text()) == expected
