@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -13,16 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from laser_vfl.cli.demo_report import Watch, print_tables, say, summary
 from laser_vfl.cli.processes import LocalFederation
 from laser_vfl.core.errors import ConfigError
-from laser_vfl.core.metrics import accuracy_over_clients
 
 TIMEOUT_S = 600.0
-SAY_EVERY_S = 2.0
 TEST_SHARE = 0.25
 GRIDS = {1: (1, 1), 2: (1, 2), 3: (1, 3), 4: (2, 2), 5: (1, 5), 6: (2, 3), 7: (1, 7), 8: (2, 4)}
 NAMES = ("bank", "shop", "telco", "clinic", "school", "airline", "library", "museum")
@@ -52,7 +47,7 @@ def run_demo(options: DemoOptions, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(result))
     else:
-        _print_tables(result, options)
+        print_tables(result, options.p_miss, options.keep)
 
 
 def _train(options: DemoOptions, directory: Path) -> dict[str, Any]:
@@ -66,17 +61,17 @@ def _train(options: DemoOptions, directory: Path) -> dict[str, Any]:
         address = federation.start_coordinator(_coordinator_config(options, names))
         federation.start_clients({name: _client_config(name, address) for name in names})
         pids = federation.pids
-        _say(f"coordinator pid {pids.pop('coordinator')} on {address}")
+        say(f"coordinator pid {pids.pop('coordinator')} on {address}")
         for name, pid in pids.items():
-            _say(f"{name} pid {pid}")
-        with _Watch(directory, names) as watch:
+            say(f"{name} pid {pid}")
+        with Watch(directory, names) as watch:
             federation.wait(TIMEOUT_S, watch)
         seconds = time.monotonic() - started
         pids = federation.pids
     return {
         "clients": list(names),
         "pids": {"coordinator": pids.pop("coordinator"), "clients": pids},
-        **_summary(directory, names),
+        **summary(directory, names),
         "seconds": round(seconds, 2),
     }
 
@@ -147,128 +142,3 @@ def _load_digits() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         ) from None
     data = load_digits()
     return data.images, data.target
-
-
-class _Watch:
-    """Shows how far the clients are: a bar on a terminal, plain lines otherwise."""
-
-    def __init__(self, directory: Path, names: tuple[str, ...]) -> None:
-        self._files = [directory / f"{name}-state" / "metrics.jsonl" for name in names]
-        self._bar = Progress(
-            TextColumn("training"),
-            BarColumn(),
-            TextColumn(
-                "epoch {task.fields[epoch]}, step {task.completed}, loss {task.fields[loss]}"
-            ),
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
-            disable=not sys.stderr.isatty(),
-        )
-        self._task = self._bar.add_task("", total=None, epoch="-", loss="-")
-        self._shown = 0
-        self._said_at = 0.0
-
-    def __enter__(self) -> "_Watch":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def __call__(self) -> None:
-        lines = [line for file in self._files if (line := _last_line(file)) is not None]
-        if len(lines) < len(self._files):
-            return
-        step = min(line["step"] for line in lines)
-        losses = [line["loss"] for line in lines if line["loss"] is not None]
-        loss = f"{sum(losses) / len(losses):.4f}" if losses else "-"
-        self._bar.update(self._task, completed=step, epoch=lines[0]["epoch"], loss=loss)
-        now = time.monotonic()
-        if self._bar.disable and step > self._shown and now - self._said_at >= SAY_EVERY_S:
-            _say(f"epoch {lines[0]['epoch']}, step {step}, mean loss of the clients {loss}")
-            self._shown, self._said_at = step, now
-
-
-def _last_line(path: Path) -> dict[str, Any] | None:
-    try:
-        lines = path.read_text().splitlines()
-        return json.loads(lines[-1]) if lines else None
-    except (OSError, json.JSONDecodeError):
-        return None
-
-
-def _summary(directory: Path, names: tuple[str, ...]) -> dict[str, Any]:
-    scores = {
-        name: json.loads((directory / f"{name}-state" / "scores.json").read_text())
-        for name in names
-    }
-    last = [_last_line(directory / f"{name}-state" / "metrics.jsonl") or {} for name in names]
-    by_client = [
-        {
-            observed: (entry["accuracy"], entry["num_samples"])
-            for observed, entry in client["by_observed_set"].items()
-        }
-        for client in scores.values()
-    ]
-    accuracy, _ = accuracy_over_clients(by_client)
-    by_num_blocks = {}
-    for num in range(len(names), 0, -1):
-        value, num_samples = accuracy_over_clients(
-            [{o: s for o, s in c.items() if o.count(",") == num - 1} for c in by_client]
-        )
-        if num_samples:
-            by_num_blocks[str(num)] = {"accuracy": value, "num_samples": num_samples}
-    return {
-        "steps": max(line.get("step", 0) for line in last),
-        "wire_bytes": sum(line.get("wire_bytes") or 0 for line in last),
-        "test_accuracy": accuracy,
-        "accuracy_by_num_blocks": by_num_blocks,
-        "accuracy_by_subset": _by_subset(scores),
-    }
-
-
-def _by_subset(scores: dict[str, Any]) -> dict[str, Any]:
-    """Average over the clients of a subset: each has a predictor for it."""
-    subsets = sorted(
-        {subset for client in scores.values() for subset in client["by_subset"]},
-        key=lambda subset: (subset.count(","), [list(scores).index(n) for n in subset.split(",")]),
-    )
-    result = {}
-    for subset in subsets:
-        entries = [scores[name]["by_subset"][subset] for name in subset.split(",")]
-        known = [entry["accuracy"] for entry in entries if entry["num_samples"]]
-        if known:
-            result[subset] = {
-                "accuracy": sum(known) / len(known),
-                "num_samples": max(entry["num_samples"] for entry in entries),
-            }
-    return result
-
-
-def _print_tables(result: dict[str, Any], options: DemoOptions) -> None:
-    console = Console()
-    console.print(
-        f"{len(result['clients'])} clients, each block missing with probability "
-        f"{options.p_miss:g}: {result['steps']} steps in {result['seconds']:.1f} s, "
-        f"{result['wire_bytes'] / 1e6:.1f} MB on the wire"
-    )
-    table = Table(title="Test accuracy by number of blocks a sample has")
-    for column in ("blocks", "accuracy", "samples"):
-        table.add_column(column, justify="right")
-    for num, entry in result["accuracy_by_num_blocks"].items():
-        table.add_row(num, f"{entry['accuracy']:.3f}", str(entry["num_samples"]))
-    table.add_row("all", f"{result['test_accuracy']:.3f}", "", style="bold")
-    console.print(table)
-    table = Table(title="Test accuracy by subset of blocks used")
-    for column, justify in (("subset", "left"), ("accuracy", "right"), ("samples", "right")):
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]
-    for subset, entry in result["accuracy_by_subset"].items():
-        name = subset if "," in subset else f"{subset} alone"
-        table.add_row(name, f"{entry['accuracy']:.3f}", str(entry["num_samples"]))
-    console.print(table)
-    if options.keep:
-        console.print(f"configs, logs and models are in {options.keep}")
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from laser_vfl.coordinator.config import CoordinatorConfig
-from laser_vfl.coordinator.federation import Federation, Run, StartRule
+from laser_vfl.coordinator.directives import StartRule
+from laser_vfl.coordinator.federation import Federation, Run
 from laser_vfl.coordinator.service import CoordinatorService
 from laser_vfl.core.errors import ConfigError
 from laser_vfl.v1.coordinator_pb2_grpc import add_CoordinatorServicer_to_server

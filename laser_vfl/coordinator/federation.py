@@ -7,11 +7,20 @@ with `directive` and `alignments`. No sockets, no clock of its own.
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
 
+from laser_vfl.coordinator.directives import (
+    Directive,
+    Finished,
+    Gathering,
+    StartRule,
+    State,
+    Stopped,
+    View,
+    ViewMember,
+)
 from laser_vfl.core.alignment import ClientAlignment, align, check_distinct, num_common
 from laser_vfl.core.errors import DataError, MismatchError, NotRegistered, quoted
 
@@ -23,69 +32,6 @@ OWN_PAUSE_S = 2.0
 """After a pause of its own the coordinator has heard nobody, so it starts all timeouts afresh."""
 
 Digests = npt.NDArray[np.uint8]
-
-
-class State(Enum):
-    """What a client says it is doing."""
-
-    JOINING = "joining"
-    READY = "ready"
-    RUNNING = "running"
-    FINISHED = "finished"
-
-
-@dataclass(frozen=True)
-class StartRule:
-    """Start with all clients, or `after_s` seconds after at least `quorum` are there."""
-
-    quorum: int
-    after_s: float
-
-
-@dataclass(frozen=True)
-class Gathering:
-    """Directive: not training yet. `run` is set once this client has an alignment to fetch."""
-
-    run: str
-    waiting_for: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class ViewMember:
-    """A client as the others need to know it."""
-
-    client: str
-    incarnation: int
-    address: str
-    next_step: int
-    has_head: bool
-
-
-@dataclass(frozen=True)
-class View:
-    """Directive: train, with these members."""
-
-    run: str
-    generation: int
-    members: tuple[ViewMember, ...]
-
-
-@dataclass(frozen=True)
-class Stopped:
-    """Directive: the run is over before its end."""
-
-    run: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Finished:
-    """Directive: everybody has finished; nobody needs you any more."""
-
-    run: str
-
-
-Directive = Gathering | View | Stopped | Finished
 
 
 @dataclass

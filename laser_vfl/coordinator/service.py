@@ -10,8 +10,9 @@ import grpc
 import grpc.aio
 import numpy as np
 
-from laser_vfl.coordinator import federation as rules
-from laser_vfl.coordinator.federation import Federation, Registration, State
+from laser_vfl.coordinator import directives
+from laser_vfl.coordinator.directives import Directive, State
+from laser_vfl.coordinator.federation import Federation, Registration
 from laser_vfl.core.alignment import DIGEST_BYTES
 from laser_vfl.core.errors import ContractError, MismatchError, quoted
 from laser_vfl.core.settings import TrainingSettings
@@ -144,7 +145,7 @@ class CoordinatorService(CoordinatorServicer):
         self._announce()
 
     async def _push(self, registration: Registration, context: Context) -> None:
-        last: rules.Directive | None = None
+        last: Directive | None = None
         while True:
             directive = self._federation.directive(registration)
             if directive != last:
@@ -158,11 +159,11 @@ class CoordinatorService(CoordinatorServicer):
         self._changed = asyncio.Event()
 
 
-def _to_message(directive: rules.Directive) -> pb.Directive:
+def _to_message(directive: Directive) -> pb.Directive:
     match directive:
-        case rules.Gathering(run, waiting_for):
+        case directives.Gathering(run, waiting_for):
             return pb.Directive(gathering=pb.Gathering(run=run, waiting_for=waiting_for))
-        case rules.View(run, generation, members):
+        case directives.View(run, generation, members):
             return pb.Directive(
                 view=pb.View(
                     run=run,
@@ -179,7 +180,7 @@ def _to_message(directive: rules.Directive) -> pb.Directive:
                     ],
                 )
             )
-        case rules.Stopped(run, reason):
+        case directives.Stopped(run, reason):
             return pb.Directive(stopped=pb.Stopped(run=run, reason=reason))
-        case rules.Finished(run):
+        case directives.Finished(run):
             return pb.Directive(finished=pb.Finished(run=run))

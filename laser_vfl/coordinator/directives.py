@@ -1,0 +1,67 @@
+"""What clients tell the coordinator of themselves, and what it tells them to do."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class State(Enum):
+    """What a client says it is doing."""
+
+    JOINING = "joining"
+    READY = "ready"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True)
+class StartRule:
+    """Start with all clients, or `after_s` seconds after at least `quorum` are there."""
+
+    quorum: int
+    after_s: float
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """Directive: not training yet. `run` is set once this client has an alignment to fetch."""
+
+    run: str
+    waiting_for: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ViewMember:
+    """A client as the others need to know it."""
+
+    client: str
+    incarnation: int
+    address: str
+    next_step: int
+    has_head: bool
+
+
+@dataclass(frozen=True)
+class View:
+    """Directive: train, with these members."""
+
+    run: str
+    generation: int
+    members: tuple[ViewMember, ...]
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Directive: the run is over before its end."""
+
+    run: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Directive: everybody has finished; nobody needs you any more."""
+
+    run: str
+
+
+Directive = Gathering | View | Stopped | Finished
