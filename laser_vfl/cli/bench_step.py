@@ -40,7 +40,7 @@ def run_bench_step(options: BenchOptions, *, as_json: bool) -> None:
     settings = TrainingSettings(
         representation_dim=WIDTH,
         batch_size=BATCH_SIZE,
-        epochs=-(-options.steps // STEPS_PER_EPOCH),
+        epochs=_num_epochs(options),
         seed=1,
     )
     names = [f"client{k}" for k in range(options.clients)]
@@ -57,6 +57,10 @@ def run_bench_step(options: BenchOptions, *, as_json: bool) -> None:
     else:
         for key, value in result.items():
             Console().print(f"{key:24} {value}")
+
+
+def _num_epochs(options: BenchOptions) -> int:
+    return -(-options.steps // STEPS_PER_EPOCH)
 
 
 def _write_inputs(directory: Path, names: list[str]) -> dict[str, dict[str, Any]]:
@@ -136,10 +140,11 @@ def _time_federation(
     for name in configs:
         text = (directory / f"{name}-state" / "metrics.jsonl").read_text()
         lines = [json.loads(line) for line in text.splitlines()]
-        first, last = lines[0], lines[-1]
+        first = next(line for line in lines if line["step"] > WARM_UP_STEPS or line is lines[-2])
+        last = lines[-1]
         num_steps = last["step"] - first["step"]
         step_ms.append((last["time"] - first["time"]) / num_steps * 1e3)
-        wire_bytes += (last["wire_bytes"] - first["wire_bytes"]) / num_steps
+        wire_bytes += ((last["wire_bytes"] or 0) - (first["wire_bytes"] or 0)) / num_steps
         rss_mb += [line["rss_mb"] for line in lines]
     return {"step_ms": max(step_ms), "wire_bytes": wire_bytes, "rss_mb": max(rss_mb)}
 
@@ -153,7 +158,7 @@ def _summary(
     oracle = statistics.median(oracle_ms)
     return {
         "clients": options.clients,
-        "steps": options.steps,
+        "steps": _num_epochs(options) * STEPS_PER_EPOCH,
         "repeats": options.repeats,
         "federation_step_ms": round(step_ms, 3),
         "oracle_step_ms": round(oracle, 3),

@@ -40,14 +40,23 @@ def run_demo(options: DemoOptions, *, as_json: bool) -> None:
         directory = options.keep
         if directory is None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="laser-vfl-")))
-        elif directory.exists() and any(directory.iterdir()):
-            raise ConfigError(f"{directory} is not empty", hint="give --keep a new directory")
-        directory.mkdir(parents=True, exist_ok=True)
+        else:
+            _prepare(directory)
         result = _train(options, directory)
     if as_json:
         print(json.dumps(result))
     else:
         print_tables(result, options.p_miss, options.keep)
+
+
+def _prepare(directory: Path) -> None:
+    hint = "give --keep a new directory"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise ConfigError(f"{directory} is not empty", hint=hint)
+    except OSError as error:
+        raise ConfigError(f"{directory} cannot be used ({error.strerror})", hint=hint) from None
 
 
 def _train(options: DemoOptions, directory: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -58,6 +59,11 @@ def main() -> None:
         sys.exit(ExitCode.INTERNAL)
 
 
+def _end_cleanly_on_sigterm() -> None:
+    """Hold from the first moment, before the daemon takes over, and after it has let go."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.OK))
+
+
 def _show_version(wanted: bool) -> None:
     if wanted:
         print(f"laser-vfl {__version__}")
@@ -76,6 +82,7 @@ def _options(
 @coordinator_app.command("run")
 def coordinator_run(config: ConfigPath, insecure: Insecure = False) -> None:
     """Serve a federation until SIGTERM."""
+    _end_cleanly_on_sigterm()
     from laser_vfl.cli.daemons import run_until_signal, say_ready
     from laser_vfl.config.loading import load_config
     from laser_vfl.coordinator.config import CoordinatorConfig
@@ -97,6 +104,7 @@ def client_run(
     ] = False,
 ) -> None:
     """Train with the federation, then stay up, until SIGTERM."""
+    _end_cleanly_on_sigterm()
     from laser_vfl.cli.daemons import run_until_signal, say_ready
     from laser_vfl.client.config import ClientConfig
     from laser_vfl.config.loading import load_config

@@ -1,6 +1,7 @@
 """A whole federation on this machine, one OS process per daemon: for demo and benchmarks."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ class LocalFederation:
         self._processes: dict[str, subprocess.Popen[str]] = {}
 
     def __enter__(self) -> Self:
+        self._on_sigterm = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         return self
 
     def __exit__(
@@ -35,6 +37,7 @@ class LocalFederation:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+        signal.signal(signal.SIGTERM, self._on_sigterm)
 
     @property
     def pids(self) -> dict[str, int]:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import save
 from torch import nn
 
@@ -19,21 +20,24 @@ MANIFEST_VERSION = 1
 class StateDirectory:
     """The files of one client. A file is either the old one or the new one, never half of one."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, where: str = "state") -> None:
         self.path = path
         try:
             (path / "model").mkdir(parents=True, exist_ok=True)
             (path / "metrics.jsonl").touch()
         except OSError as error:
             raise ConfigError(
-                f"the state directory {path} cannot be written ({error.strerror})",
+                f"the directory {path} cannot be written ({error.strerror})",
+                where=where,
                 hint="make it writable, or change `state`",
             ) from None
 
     def write_model(self, models: nn.Module, manifest: dict[str, Any]) -> None:
         """Write the parameters and, after them, the manifest that vouches for them."""
+        # Clones, because the format does not allow the shared memory of tied weights.
         tensors = {
-            name: tensor.detach().cpu().contiguous() for name, tensor in models.state_dict().items()
+            name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+            for name, tensor in models.state_dict().items()
         }
         content = save(tensors)
         _replace(self.path / "model" / "model.safetensors", content)

@@ -21,9 +21,9 @@ from laser_vfl.client.observer import Observer
 from laser_vfl.client.session import Introduction, Session, Welcome
 from laser_vfl.client.training import train
 from laser_vfl.core.alignment import DIGEST_BYTES
-from laser_vfl.core.errors import LaserError, NotRegistered, TrainingStopped
+from laser_vfl.core.errors import LaserError, TrainingStopped
 from laser_vfl.core.exchange import WIRE_DTYPES
-from laser_vfl.core.learner import Learner
+from laser_vfl.core.learner import Learner, load_optimizers
 from laser_vfl.core.schedule import Schedule
 from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.wire.credentials import load_credentials, plaintext
@@ -60,9 +60,10 @@ async def run_client(
             allowed=insecure,
         )
     )
-    device = pick_device(config.device)
+    device = pick_device(config.device, where=config.where("device"))
     block = load_block(config)
-    state = StateDirectory(config.state)
+    state = StateDirectory(config.state, where=config.where("state"))
+    load_optimizers()
     links = Links(credentials, FRAME_OPTIONS)
     server = await start_server(
         str(config.listen),
@@ -116,10 +117,13 @@ async def _take_part(
     digests = {"train": block.train.digests, "test": block.test.digests if block.test else none}
     joined = await join(session, config.name, digests, accept, config.connect_timeout_s)
     settings, view = joined.welcome.settings, joined.view
-    learner = build_learner(config, block, settings, joined.welcome.roster, view.heads, device)
+    learner = await asyncio.to_thread(
+        build_learner, config, block, settings, joined.welcome.roster, view.heads, device
+    )
     links.open(view)
     session.report(state=pb.CLIENT_STATE_RUNNING)
-    mail = Mail(links, view, WIRE_DTYPES[settings.wire_precision], settings.step_timeout_s)
+    wire_dtype = WIRE_DTYPES[settings.wire_precision]
+    mail = Mail(links, view, session, wire_dtype, settings.step_timeout_s)
     work = asyncio.to_thread(_work, config, block, joined, learner, mail, session, state)
     await _unless_stopped(asyncio.create_task(work), session, links)
     await _stay_for_the_others(session)
@@ -152,9 +156,9 @@ def _work(
     if block.test is not None:
         testing = Exchange(learner, host, mail, view, block.test, joined.alignments["test"])
         scores = evaluate(testing, block, joined.welcome.roster)
-    state.write_model(learner.models, _manifest(config, block, joined, num_steps))
     if scores is not None:
-        state.write_scores(scores)
+        state.write_scores({"run": view.run, **scores})
+    state.write_model(learner.models, _manifest(config, block, joined, num_steps))
     log.info("trained %d steps; the model is in %s", num_steps, config.state / "model")
 
 
@@ -174,7 +178,7 @@ async def _unless_stopped(work: asyncio.Task[None], session: Session, links: Lin
             )
         work.result()
     finally:
-        links.inbox.fail(TrainingStopped("this client is stopping"))
+        links.fail(TrainingStopped("this client is stopping"))
         verdict.cancel()
         await asyncio.gather(work, verdict, return_exceptions=True)
 
@@ -195,7 +199,7 @@ async def _stay_for_the_others(session: Session) -> None:
         except TimeoutError:
             if session.in_touch:
                 continue
-        except NotRegistered:
+        except LaserError:
             await asyncio.sleep(FINISH_GRACE_S)
         log.warning("the coordinator is gone or has forgotten this run; nothing to wait for")
         return

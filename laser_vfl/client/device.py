@@ -11,7 +11,7 @@ from laser_vfl.core.errors import ConfigError
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
 
-def pick_device(name: str) -> torch.device:
+def pick_device(name: str, *, where: str = "device") -> torch.device:
     """Return the device that the configuration names; `auto` is cuda when there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -21,7 +21,7 @@ def pick_device(name: str) -> torch.device:
     ):
         raise ConfigError(
             f"{name} is not there: this machine has {torch.cuda.device_count()} CUDA devices",
-            where="device",
+            where=where,
             hint="use device: auto",
         )
     return device

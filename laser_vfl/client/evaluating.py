@@ -39,6 +39,8 @@ def _exchange_all(exchange: Exchange, evaluation: Evaluation | None) -> None:
     """Send representations of the test rows, batch by batch; a head collects its predictions."""
     learner, kind = exchange.learner, pb.FRAME_KIND_EVALUATION
     for step in in_order(exchange.alignment.groups, learner.place.settings.batch_size):
+        exchange.mail.check()
+        exchange.mail.advance()
         plan = exchange.plan(step)
         if plan is None:
             continue

@@ -32,8 +32,12 @@ Write = Callable[[bytes], Awaitable[None]]
 class Link:
     """The stream to one peer: one reader, and an outbox with one writer."""
 
-    def __init__(self, peer: Peer, view: MemberView, inbox: Inbox) -> None:
+    def __init__(
+        self, peer: Peer, view: MemberView, inbox: Inbox, fail: Callable[[LaserError], None]
+    ) -> None:
         self.peer = peer
+        self._fail = fail
+        self._pumping = False
         self._run = view.run
         self._generation = view.generation
         self._inbox = inbox
@@ -59,31 +63,37 @@ class Link:
             self._drained.clear()
             await self._drained.wait()
 
+    def stop_draining(self) -> None:
+        """Let go whoever waits for the outbox; nothing more will be sent."""
+        self._drained.set()
+
     async def pump(self, read: Read, write: Write) -> None:
         """Move frames in both directions until the stream ends or fails; either ends the run."""
-        tasks: list[asyncio.Task[Any]] = [
-            asyncio.create_task(self._write_all(write)),
-            asyncio.create_task(self._read_all(read)),
-            asyncio.create_task(self._closed.wait()),
-        ]
+        if self._pumping:
+            raise ContractError(f"{self.peer.name} has a stream already")
+        self._pumping = True
+        reader = asyncio.create_task(self._read_all(read))
+        writer = asyncio.create_task(self._write_all(write))
+        closed = asyncio.create_task(self._closed.wait())
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-            self._inbox.fail(lost(self.peer, "it closed the connection"))
+            await asyncio.wait({reader, writer, closed}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (reader, writer):
+                if task.done():
+                    task.result()
+            self._fail(lost(self.peer, "it closed the connection"))
         except grpc.aio.AioRpcError as error:
-            self._inbox.fail(lost(self.peer, error_from(error, doing="the stream broke").message))
+            self._fail(lost(self.peer, error_from(error, doing="the stream broke").message))
         except LaserError as error:
-            self._inbox.fail(error)
+            self._fail(error)
             raise
-        except asyncio.CancelledError:
-            self._inbox.fail(lost(self.peer, "the connection was cut"))
+        except BaseException:
+            self._fail(lost(self.peer, "the connection was cut"))
             raise
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            self._drained.set()
+            ended: list[asyncio.Task[Any]] = [reader, writer, closed]
+            for pending in ended:
+                pending.cancel()
+            await asyncio.gather(*ended, return_exceptions=True)
 
     async def _write_all(self, write: Write) -> None:
         while True:
@@ -127,17 +137,23 @@ class Links:
     def open(self, view: MemberView) -> None:
         """Dial the peers that come later in the roster and let the earlier ones in."""
         self._view = view
-        self._links = {peer.index: Link(peer, view, self.inbox) for peer in view.peers}
+        self._links = {peer.index: Link(peer, view, self.inbox, self.fail) for peer in view.peers}
         for peer in view.peers:
             if peer.index > view.me.index:
                 self._tasks.append(asyncio.create_task(self._dial(peer)))
         self._opened.set()
 
+    def fail(self, error: LaserError) -> None:
+        """End the run here: let go whoever waits for a frame or to send one."""
+        self.inbox.fail(error)
+        for link in self._links.values():
+            link.stop_draining()
+
     async def close(self) -> None:
-        """Close all streams and let go whoever waits for a frame."""
+        """Close all streams."""
         if self.inbox.dropped:
             log.warning("frames dropped: %s", dict(self.inbox.dropped))
-        self.inbox.fail(TrainingStopped("this client is stopping"))
+        self.fail(TrainingStopped("this client is stopping"))
         for link in self._links.values():
             link.close()
         for task in self._tasks:
@@ -185,9 +201,9 @@ class Links:
             call = open_exchange(channel)
             await call.write(tagged(self._view, pb.FRAME_KIND_HELLO, 0).SerializeToString())
         except (TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            self.inbox.fail(lost(peer, f"it cannot be reached at {peer.address}"))
+            self.fail(lost(peer, f"it cannot be reached at {peer.address}"))
             return
-        with contextlib.suppress(LaserError):
+        with contextlib.suppress(Exception):  # the run has failed by then, and says why
             await self._links[peer.index].pump(call.read, call.write)
 
 

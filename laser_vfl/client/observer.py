@@ -77,7 +77,11 @@ class Observer:
     def _write(self, next_step: int, now: float) -> None:
         elapsed = max(now - self._last_time, 1e-9)
         sent = tcp_bytes_sent()
-        num_bytes = None if sent is None or self._last_bytes is None else sent - self._last_bytes
+        num_bytes = None
+        if sent is not None and self._last_bytes is not None:
+            num_bytes = max(
+                0, sent - self._last_bytes
+            )  # a closed connection is not counted any more
         line: dict[str, Any] = {
             "time": time.time(),
             "run": self._run,

@@ -56,7 +56,9 @@ class Session:
         self._nonce = secrets.token_hex(8)
         self._incarnation = 0
         self.next_step = 0
-        """How far training is; set by the training thread, sent with the next heartbeat."""
+        """How far this client is, evaluation counted on; set by the training thread."""
+        self.waiting = False
+        """Whether the training thread waits for a peer."""
         self._status = pb.Heartbeat(state=pb.CLIENT_STATE_JOINING)
         self._status_changed = asyncio.Event()
         self._directive: pb.Directive | None = None
@@ -224,6 +226,7 @@ class Session:
         while True:
             self._status_changed.clear()
             self._status.next_step = self.next_step
+            self._status.waiting = self.waiting
             yield self._status
             if self._status.state == pb.CLIENT_STATE_STOPPED:
                 return

@@ -29,11 +29,12 @@ async def run_coordinator(
         if config.tls
         else plaintext({"listen": config.listen}, allowed=insecure)
     )
-    history = _history(config.state)
+    history = _history(config.state, config.where("state"))
     federation = Federation(
         config.clients,
         start=StartRule(config.start.quorum, config.start.after_s) if config.start else None,
         heartbeat_timeout_s=config.heartbeat_timeout_s,
+        step_timeout_s=config.training.step_timeout_s,
         new_run_id=lambda: secrets.token_hex(16),
         on_event=history,
     )
@@ -52,14 +53,15 @@ async def run_coordinator(
         log.info("stopped")
 
 
-def _history(state: Path) -> Callable[[str, Run, str], None]:
+def _history(state: Path, where: str) -> Callable[[str, Run, str], None]:
     """Return a function that logs what happens to runs and appends it to runs.jsonl."""
     try:
         state.mkdir(parents=True, exist_ok=True)
         (state / "runs.jsonl").touch()
     except OSError as error:
         raise ConfigError(
-            f"the state directory {state} cannot be written ({error.strerror})",
+            f"the directory {state} cannot be written ({error.strerror})",
+            where=where,
             hint="make it writable, or change `state`",
         ) from None
 

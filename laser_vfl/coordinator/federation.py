@@ -5,6 +5,7 @@ with `directive` and `alignments`. No sockets, no clock of its own.
 """
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -49,6 +50,8 @@ class Registration:
     state: State = State.JOINING
     run: str = ""
     next_step: int = 0
+    busy_since: float = 0.0
+    """Since when it has been at one step without waiting for anybody."""
     tables: dict[str, Digests] = field(default_factory=dict)
     verdict: Stopped | Finished | None = None
 
@@ -77,6 +80,7 @@ class Federation:
         *,
         start: StartRule | None,
         heartbeat_timeout_s: float,
+        step_timeout_s: float = math.inf,
         new_run_id: Callable[[], str],
         on_event: Callable[[str, Run, str], None] = lambda event, run, reason: None,
     ) -> None:
@@ -84,6 +88,7 @@ class Federation:
         self.run: Run | None = None
         self._start = start
         self._heartbeat_timeout_s = heartbeat_timeout_s
+        self._step_timeout_s = step_timeout_s
         self._new_run_id = new_run_id
         self._on_event = on_event
         self._registrations: dict[str, Registration] = {}
@@ -132,9 +137,18 @@ class Federation:
         self.tick(now)
 
     def heartbeat(
-        self, registration: Registration, state: State, run: str, next_step: int, now: float
+        self,
+        registration: Registration,
+        state: State,
+        run: str,
+        next_step: int,
+        now: float,
+        *,
+        waiting: bool = False,
     ) -> None:
         """Take note of what a client is doing."""
+        if (state, next_step) != (registration.state, registration.next_step) or waiting:
+            registration.busy_since = now
         registration.seen_at = now
         registration.state = state
         registration.run = run
@@ -144,7 +158,7 @@ class Federation:
     def stopped(self, registration: Registration, reason: str) -> None:
         """A client cannot go on, or leaves. Who is gone already is the one to blame."""
         gone = next((r for r in self._registrations.values() if self._has_gone(r)), None)
-        if gone is not None and gone is not registration:
+        if gone is not None and gone is not registration and self._in_view(registration):
             self._lose(gone, "its connection was cut")
         else:
             self._lose(registration, reason or "it stopped")
@@ -169,12 +183,15 @@ class Federation:
         """Do whatever is due: drop who is silent, start a run, issue a view, end a run."""
         if now - self._ticked_at > OWN_PAUSE_S:
             for registration in self._registrations.values():
-                registration.seen_at = now
+                registration.seen_at = registration.busy_since = now
         self._ticked_at = now
         for registration in list(self._registrations.values()):
             silent_s = now - registration.seen_at
+            busy_s = now - registration.busy_since
             if silent_s > self._heartbeat_timeout_s:
                 self._lose(registration, f"it was silent for {silent_s:.0f} s")
+            elif registration.state is State.RUNNING and busy_s > self._step_timeout_s:
+                self._lose(registration, f"it has been at one step for {busy_s:.0f} s")
         if self.run is None and self._may_start(now):
             self._begin()
         if self.run is not None:

@@ -1,7 +1,6 @@
 """The coordinator's RPCs: thin translations between messages and the federation's rules."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,13 +13,15 @@ from laser_vfl.coordinator import directives
 from laser_vfl.coordinator.directives import Directive, State
 from laser_vfl.coordinator.federation import Federation, Registration
 from laser_vfl.core.alignment import DIGEST_BYTES
-from laser_vfl.core.errors import ContractError, MismatchError, quoted
+from laser_vfl.core.errors import ContractError, MismatchError, TrainingStopped, quoted
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.v1.coordinator_pb2_grpc import CoordinatorServicer
 from laser_vfl.wire.protocol import CHUNK_BYTES, PROTOCOL_VERSION
 
 TICK_S = 0.25
+
+GROUPS_PER_MESSAGE = 10_000
 
 _TABLES = {pb.TABLE_TRAIN: "train", pb.TABLE_TEST: "test"}
 _STATES = {
@@ -94,19 +95,23 @@ class CoordinatorService(CoordinatorServicer):
         """Wait until a run can start, then tell a client about its own rows."""
         while True:
             registration = self._federation.find(request.client, request.incarnation)
+            if isinstance(registration.verdict, directives.Stopped):
+                raise TrainingStopped(registration.verdict.reason, hint="see the coordinator's log")
             if (found := self._federation.alignments(registration)) is not None:
                 break
             await self._changed.wait()
         run, tables = found
         for code, table in _TABLES.items():
             alignment = tables[table]
-            groups = [pb.Group(observed=g.observed, size=g.size) for g in alignment.groups]
-            await context.write(pb.FetchAlignmentResponse(run=run, table=code, groups=groups))
+            for start in range(0, len(alignment.groups), GROUPS_PER_MESSAGE):
+                piece = alignment.groups[start : start + GROUPS_PER_MESSAGE]
+                groups = [pb.Group(observed=g.observed, size=g.size) for g in piece]
+                await context.write(pb.FetchAlignmentResponse(run=run, table=code, groups=groups))
             for group, rows in alignment.rows.items():
                 data = rows.astype("<i8").tobytes()
                 for start in range(0, len(data), CHUNK_BYTES):
-                    piece = pb.GroupRows(group=group, rows=data[start : start + CHUNK_BYTES])
-                    await context.write(pb.FetchAlignmentResponse(run=run, table=code, rows=piece))
+                    part = pb.GroupRows(group=group, rows=data[start : start + CHUNK_BYTES])
+                    await context.write(pb.FetchAlignmentResponse(run=run, table=code, rows=part))
 
     async def Session(self, requests: Any, context: Any) -> None:  # type: ignore[override]
         """Take heartbeats and push a directive whenever it changes."""
@@ -122,11 +127,10 @@ class CoordinatorService(CoordinatorServicer):
             async for heartbeat in iterator:
                 self._hear(registration, heartbeat)
         finally:
-            pusher.cancel()
-            with contextlib.suppress(asyncio.CancelledError, grpc.RpcError):
-                await pusher
             self._federation.disconnected(registration, session, time.monotonic())
             self._announce()
+            pusher.cancel()
+            await asyncio.gather(pusher, return_exceptions=True)
 
     def _hear(self, registration: Registration, heartbeat: pb.Heartbeat) -> None:
         self._federation.find(registration.client, registration.incarnation)
@@ -139,6 +143,7 @@ class CoordinatorService(CoordinatorServicer):
                 heartbeat.run,
                 heartbeat.next_step,
                 time.monotonic(),
+                waiting=heartbeat.waiting,
             )
         else:
             raise ContractError("a heartbeat without a state")

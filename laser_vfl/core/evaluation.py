@@ -49,19 +49,22 @@ class Evaluation:
         self._labelled = labelled
         self._target_std = target_std
         self._observed = np.zeros(len(targets), dtype=np.uint64)
-        self._predictions = np.full((len(self._subsets), len(targets)), np.nan, dtype=np.float32)
+        self._predictions = np.zeros((len(self._subsets), len(targets)), dtype=np.float32)
+        self._predicted = np.zeros((len(self._subsets), len(targets)), dtype=bool)
 
     def add(self, plan: Plan, representations_bpd: torch.Tensor) -> None:
         """Predict the rows of one batch with every subset of the blocks they have."""
         tasks, subset_n = all_tasks(plan, self._subsets)
         outputs_no = predict(self._learner, tasks.to(self._learner.device), representations_bpd)
         values_n = decide(self._learner.task, outputs_no).cpu().numpy()
-        self._predictions[subset_n, plan.rows[tasks.sample_n.numpy()]] = values_n
+        rows_n = plan.rows[tasks.sample_n.numpy()]
+        self._predictions[subset_n, rows_n] = values_n
+        self._predicted[subset_n, rows_n] = True
         self._observed[plan.rows] = plan.observed_b
 
     def scores(self, roster: Sequence[str]) -> dict[str, Any]:
         """Return the content of scores.json."""
-        overall = np.full(len(self._targets), np.nan)
+        overall = np.zeros(len(self._targets), dtype=np.float32)
         sets = {int(mask): self._observed == mask for mask in np.unique(self._observed) if mask}
         for mask, rows in sets.items():
             overall[rows] = self._predictions[self._subsets.index(mask), rows]
@@ -76,8 +79,10 @@ class Evaluation:
                 for num in np.unique(num_blocks[everyone])
             },
             "by_subset": {
-                subset_name(mask, roster): self._score(values, ~np.isnan(values))
-                for mask, values in zip(self._subsets, self._predictions, strict=True)
+                subset_name(mask, roster): self._score(values, rows)
+                for mask, values, rows in zip(
+                    self._subsets, self._predictions, self._predicted, strict=True
+                )
             },
             "by_observed_set": {
                 subset_name(mask, roster): self._score(overall, rows) for mask, rows in sets.items()

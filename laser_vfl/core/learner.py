@@ -148,6 +148,11 @@ class Learner:
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
 
+def load_optimizers() -> None:
+    """Make torch import what its optimisers need: a second or more, better spent before a run."""
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+
+
 @contextmanager
 def initial_randomness(seed: int, client: int) -> Iterator[None]:
     """Build models under this, so that a client's initial parameters depend on nothing else."""

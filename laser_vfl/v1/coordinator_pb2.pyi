@@ -356,6 +356,7 @@ class Heartbeat(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     NEXT_STEP_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     incarnation: _builtins.int
     run: _builtins.str
@@ -363,6 +364,8 @@ class Heartbeat(_message.Message):
     state: Global___ClientState.ValueType
     next_step: _builtins.int
     reason: _builtins.str
+    waiting: _builtins.bool
+    """Whether it waits for a frame of a peer. Who waits is never blamed for being slow."""
     def __init__(
         self,
         *,
@@ -373,10 +376,11 @@ class Heartbeat(_message.Message):
         state: Global___ClientState.ValueType = ...,
         next_step: _builtins.int = ...,
         reason: _builtins.str = ...,
+        waiting: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "generation", b"generation", "incarnation", b"incarnation", "next_step", b"next_step", "reason", b"reason", "run", b"run", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "generation", b"generation", "incarnation", b"incarnation", "next_step", b"next_step", "reason", b"reason", "run", b"run", "state", b"state", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

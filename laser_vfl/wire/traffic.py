@@ -34,7 +34,10 @@ def _bytes_acked(fd: int) -> int:
     with connection:
         if connection.type != socket.SOCK_STREAM or connection.family == socket.AF_UNIX:
             return 0
-        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        try:
+            info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        except OSError:
+            return 0
     if len(info) < _BYTES_ACKED_OFFSET + 8:
         return 0
     return int(struct.unpack_from("<Q", info, _BYTES_ACKED_OFFSET)[0])
