@@ -1,5 +1,7 @@
 """The coordinator's rules, as a state machine that is told the time."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from laser_vfl.coordinator.federation import (
     Federation,
     Finished,
     Gathering,
+    Registration,
     StartRule,
     State,
     Stopped,
@@ -29,7 +32,7 @@ def digests(*samples):
 class Play:
     """A federation with a clock, and clients that do what real ones do."""
 
-    def __init__(self, *roster, start=None):
+    def __init__(self, *roster, start=None, step_timeout_s=math.inf):
         self.now = 1000.0
         self.events = []
         self.sessions = {}
@@ -39,6 +42,7 @@ class Play:
             roster,
             start=start,
             heartbeat_timeout_s=TIMEOUT_S,
+            step_timeout_s=step_timeout_s,
             new_run_id=lambda: f"run-{next(numbers)}",
             on_event=lambda event, run, reason: self.events.append((event, run.id, reason)),
         )
@@ -71,9 +75,11 @@ class Play:
             )
         return self.clients[name]
 
-    def beat(self, *names, state=State.JOINING, run="", next_step=0):
+    def beat(self, *names, state=State.JOINING, run="", next_step=0, waiting=False):
         for name in names:
-            self.federation.heartbeat(self.clients[name], state, run, next_step, self.now)
+            self.federation.heartbeat(
+                self.clients[name], state, run, next_step, self.now, waiting=waiting
+            )
 
     def ready(self, *names, run="run-1"):
         self.beat(*names, state=State.READY, run=run)
@@ -465,3 +471,35 @@ def test_who_is_gone_is_blamed_and_not_who_noticed():
     assert play.directive("a") == play.directive("c") == stopped
     play.disconnect("a")
     assert play.directive("c") == stopped
+
+
+def test_a_bystander_that_leaves_stops_nobody():
+    play = started("a", "b")
+    late = play.federation
+    play.disconnect("b")
+    bystander = Registration("c", "nonce-c", 99, "c:1", True, play.now)
+    late.stopped(bystander, "it was stopped")
+    assert isinstance(play.directive("a"), View)
+
+
+def test_who_is_stuck_at_a_step_is_lost_and_who_waits_for_it_is_not():
+    play = started("a", "b", step_timeout_s=30.0)
+    for _ in range(29):
+        play.now += 1.0
+        play.beat("a", state=State.RUNNING, run="run-1", next_step=4, waiting=True)
+        play.beat("b", state=State.RUNNING, run="run-1", next_step=4)
+    assert isinstance(play.directive("a"), View)
+    for _ in range(3):
+        play.now += 1.0
+        play.beat("a", state=State.RUNNING, run="run-1", next_step=4, waiting=True)
+        if play.directive("b") == play.directive("a"):
+            play.beat("b", state=State.RUNNING, run="run-1", next_step=4)
+    assert play.directive("a") == Stopped("run-1", "lost b: it has been at one step for 31 s")
+
+
+def test_who_makes_progress_is_never_stuck():
+    play = started("a", "b", step_timeout_s=2.0)
+    for step in range(20):
+        play.now += 1.0
+        play.beat("a", "b", state=State.RUNNING, run="run-1", next_step=step)
+    assert isinstance(play.directive("a"), View)
