@@ -194,5 +194,6 @@ def _check_scores(site: Site, alone: SingleProcess) -> None:
         path = site.path / f"{name}-state" / "scores.json"
         assert path.exists() == (alone.blocks[k].labels is not None)
         if path.exists():
-            expected = json.loads(json.dumps(alone.scores(k)))
+            manifest = json.loads((path.parent / "model" / "manifest.json").read_text())
+            expected = json.loads(json.dumps({"run": manifest["run"], **alone.scores(k)}))
             assert json.loads(path.read_text()) == expected

@@ -1,0 +1,232 @@
+"""A whole federation in one process, for research: the same core as the daemons, no network."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import torch
+
+from laser_vfl.core.alignment import DIGEST_BYTES, align
+from laser_vfl.core.errors import DataError
+from laser_vfl.core.evaluation import decide
+from laser_vfl.core.learner import Learner, OptimizerSettings, Place, initial_randomness
+from laser_vfl.core.metrics import r2
+from laser_vfl.core.oracle import Member, Oracle
+from laser_vfl.core.settings import TrainingSettings
+from laser_vfl.core.subsets import mask_of
+from laser_vfl.data import Encoding, LabelEncoding, Table, TableSpec
+from laser_vfl.models import build_fusion, build_representation
+
+Array = npt.NDArray[Any]
+Blocks = Mapping[str, npt.ArrayLike]
+Labels = npt.ArrayLike | Mapping[str, npt.ArrayLike]
+
+ROWS_AT_ONCE = 4096
+
+
+def simulate(blocks: Blocks, labels: Labels, **options: Any) -> "Simulation":
+    """Train a federation on these blocks and return it; `options` are those of `Simulation`."""
+    return Simulation(**options).fit(blocks, labels)
+
+
+class Simulation:
+    """LASER-VFL with the manners of scikit-learn: `fit`, `predict`, `score`.
+
+    `blocks` has an array (samples, ...) for each client, in roster order, all of the same samples;
+    a row that is NaN throughout is a block that the client does not have. `labels` is one array for
+    all clients, or a mapping with an array for each client that has labels. `training` takes the
+    keys of `training` in a coordinator's configuration.
+    """
+
+    def __init__(
+        self,
+        *,
+        representation: str = "mlp",
+        hidden: Sequence[int] = (64, 64),
+        fusion: str = "linear",
+        task: str = "auto",
+        class_weights: str = "none",
+        optimizer: OptimizerSettings | None = None,
+        **training: Any,
+    ) -> None:
+        self._models = (representation, tuple(hidden), fusion)
+        self._spec = TableSpec("id", "label", task=task, class_weights=class_weights)
+        self._optimizer = optimizer
+        defaults = {"representation_dim": 32, "batch_size": 128, "epochs": 20}
+        self.settings = TrainingSettings.model_validate(defaults | training)
+
+    def fit(self, blocks: Blocks, labels: Labels) -> Self:
+        """Train from scratch, in the steps that a real federation would take."""
+        arrays = _as_arrays(blocks)
+        by_client = _labels_by_client(labels, tuple(arrays), _num_samples(arrays))
+        self.roster = tuple(arrays)
+        self._heads = mask_of(k for k, name in enumerate(self.roster) if name in by_client)
+        held = {name: np.flatnonzero(_observed(array)) for name, array in arrays.items()}
+        alignments = align([_digests(rows) for rows in held.values()])
+        self._encodings: dict[str, Encoding] = {}
+        self._labels: dict[str, LabelEncoding] = {}
+        self._classes: dict[str, Array] = {}
+        members = {}
+        for k, (name, array) in enumerate(arrays.items()):
+            table = self._table(name, array[held[name]], by_client.get(name), held[name])
+            members[k] = self._member(k, name, table, alignments[k])
+        self._learners = {name: members[k].learner for k, name in enumerate(self.roster)}
+        Oracle(members, self.settings).run()
+        return self
+
+    def predict(self, blocks: Blocks, client: str | None = None) -> Array:
+        """Predict each sample from all the blocks it has, at a client that holds it.
+
+        Without `client`, the first of the roster that holds the sample and has labels answers. A
+        sample that nobody can answer for is None.
+        """
+        predictions = self._predictions(_as_arrays(blocks))
+        chosen = predictions if client is None else {client: predictions[client]}
+        answer = np.full(len(next(iter(predictions.values()))[0]), None, dtype=object)
+        for name, (values, rows) in reversed(chosen.items()):
+            answer[rows] = self._decoded(name, values[rows])
+        known = [value for value in answer if value is not None]
+        return np.array(known) if len(known) == len(answer) else answer
+
+    def score(self, blocks: Blocks, labels: Labels) -> float:
+        """Return accuracy, over a sample's clients and then over samples; R² for regression."""
+        arrays = _as_arrays(blocks)
+        by_client = _labels_by_client(labels, self.roster, _num_samples(arrays))
+        predictions = {k: v for k, v in self._predictions(arrays).items() if k in by_client}
+        total, count = np.zeros(_num_samples(arrays)), np.zeros(_num_samples(arrays))
+        explained = []
+        for name, (values, rows) in predictions.items():
+            table = self._table(name, np.zeros((len(values), 1)), by_client[name], slice(None))
+            targets, labelled = self._labels[name].apply(table)
+            rows = rows & labelled
+            if self._labels[name].task == "regression":
+                explained.append(r2(values[rows].astype(float), targets[rows].astype(float)))
+                continue
+            decided = values if self._labels[name].task == "multiclass" else values > 0
+            total[rows] += decided[rows] == targets[rows]
+            count[rows] += 1
+        if explained:
+            known = [value for value in explained if value is not None]
+            return float(np.mean(known)) if known else float("nan")
+        return float((total[count > 0] / count[count > 0]).mean())
+
+    def _member(self, client: int, name: str, table: Table, alignment: Any) -> Member:
+        representation, hidden, fusion = self._models
+        width = self.settings.representation_dim
+        encoding = self._encodings[name] = Encoding.fit(table)
+        labels = LabelEncoding.fit(table, self._spec) if table.labels is not None else None
+        head = None
+        with initial_randomness(self.settings.seed, client):
+            model = build_representation(
+                representation,
+                input_shape=encoding.input_shape,
+                representation_dim=width,
+                hidden=hidden,
+                options={},
+            )
+            if labels is not None:
+                head = build_fusion(
+                    fusion, representation_dim=width, num_outputs=labels.num_outputs, options={}
+                )
+        place = Place(client, len(self.roster), self._heads, self.settings)
+        task = labels.task if labels is not None else "multiclass"
+        learner = Learner(place, model, head, task=task, optimizer=self._optimizer)
+        inputs = torch.from_numpy(encoding.apply(table))
+        if labels is None:
+            return Member(learner, alignment, inputs)
+        self._labels[name] = labels
+        self._classes[name] = _classes(labels, table)
+        targets, labelled = labels.apply(table)
+        weights = torch.from_numpy(labels.weights(targets, labelled))
+        return Member(learner, alignment, inputs, torch.from_numpy(targets), weights)
+
+    def _predictions(self, arrays: dict[str, Array]) -> dict[str, tuple[Array, Array]]:
+        """Return, for each head, a decision for each sample and which samples it holds."""
+        if tuple(arrays) != self.roster:
+            raise DataError(f"expected the blocks {', '.join(self.roster)}, in this order")
+        num = _num_samples(arrays)
+        width = self.settings.representation_dim
+        total_nd, count_n = torch.zeros(num, width), torch.zeros(num)
+        held = {name: _observed(array) for name, array in arrays.items()}
+        for name, array in arrays.items():
+            rows = np.flatnonzero(held[name])
+            table = self._table(name, array[rows], None, rows)
+            inputs = torch.from_numpy(self._encodings[name].apply(table))
+            learner = self._learners[name]
+            with learner.evaluating():
+                for start in range(0, len(rows), ROWS_AT_ONCE):
+                    piece = torch.from_numpy(rows[start : start + ROWS_AT_ONCE])
+                    part = inputs[start : start + ROWS_AT_ONCE]
+                    total_nd[piece] += learner.models["representation"](part).float()
+                    count_n[piece] += 1
+        mean_nd = total_nd / count_n.clamp(min=1)[:, None]
+        answers = {}
+        for name in self._labels:
+            learner = self._learners[name]
+            with learner.evaluating():
+                outputs = learner.models["fusion"](mean_nd).float()
+            answers[name] = (decide(learner.task, outputs).numpy(), held[name])
+        return answers
+
+    def _decoded(self, name: str, values: Array) -> Array:
+        labels = self._labels[name]
+        if labels.task == "regression":
+            return np.asarray(values * labels.std + labels.mean)
+        places = values.astype(int) if labels.task == "multiclass" else (values > 0).astype(int)
+        return np.asarray(self._classes[name][places])
+
+    def _table(self, name: str, features: Array, labels: Array | None, rows: Any) -> Table:
+        series = None if labels is None else pl.Series("label", labels[rows], strict=False)
+        ids = [str(row) for row in range(len(features))]
+        return Table(Path(name), self._spec, ids, ("x",), features, series, untyped=False)
+
+
+def _as_arrays(blocks: Blocks) -> dict[str, Array]:
+    arrays = {name: np.asarray(block) for name, block in blocks.items()}
+    if not arrays or any(array.ndim < 2 for array in arrays.values()):
+        raise DataError("blocks are arrays of at least two dimensions, one for each client")
+    if len({len(array) for array in arrays.values()}) > 1:
+        raise DataError("blocks have a row for each sample, NaN where a client does not have it")
+    return arrays
+
+
+def _num_samples(arrays: Mapping[str, Array]) -> int:
+    return len(next(iter(arrays.values())))
+
+
+def _labels_by_client(labels: Labels, roster: Sequence[str], num: int) -> dict[str, Array]:
+    given = labels if isinstance(labels, Mapping) else dict.fromkeys(roster, labels)
+    arrays = {name: np.asarray(array) for name, array in given.items()}
+    if not arrays or not set(arrays) <= set(roster):
+        raise DataError(f"labels are for clients of the roster, which has {', '.join(roster)}")
+    if any(array.shape != (num,) for array in arrays.values()):
+        raise DataError(f"labels have one value for each of the {num} samples")
+    return arrays
+
+
+def _observed(array: Array) -> npt.NDArray[np.bool_]:
+    if array.dtype.kind != "f":
+        return np.ones(len(array), dtype=bool)
+    return np.asarray(~np.isnan(array.reshape(len(array), -1)).all(axis=1))
+
+
+def _digests(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """Number the samples in place of blinded ids: equal samples are equal, and keep their order."""
+    digests = np.zeros((len(rows), DIGEST_BYTES), dtype=np.uint8)
+    digests[:, -8:] = rows.astype(">i8").view(np.uint8).reshape(-1, 8)
+    return digests
+
+
+def _classes(labels: LabelEncoding, table: Table) -> Array:
+    """Return the classes as the caller wrote them, in the order of the head's outputs."""
+    if labels.task == "regression" or table.labels is None:
+        return np.empty(0)
+    targets, labelled = labels.apply(table)
+    written = table.labels.to_numpy()
+    order = [
+        np.flatnonzero(labelled & (targets == place))[0] for place in range(len(labels.classes))
+    ]
+    return np.asarray(written[order])

@@ -1,0 +1,119 @@
+"""The federation in one process: it learns, and predicts from whatever there is."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from laser_vfl import Simulation, simulate
+from laser_vfl.core.errors import DataError
+from laser_vfl.core.learner import OptimizerSettings
+
+FAST = {
+    "hidden": [16],
+    "representation_dim": 8,
+    "batch_size": 32,
+    "epochs": 8,
+    "optimizer": OptimizerSettings(lr=0.03),
+}
+
+
+def world(num=160, seed=0, p_miss=0.3):
+    """Two blocks of which each knows half of what decides the class."""
+    rng = np.random.default_rng(seed)
+    latent = rng.standard_normal((num, 2))
+    labels = np.array(["low", "mid", "top"])[(latent > 0).sum(axis=1)]
+    blocks = {}
+    for k, name in enumerate(("bank", "shop")):
+        block = latent[:, [k]] + 0.1 * rng.standard_normal((num, 3))
+        block[rng.random(num) < p_miss] = np.nan
+        blocks[name] = block
+    return blocks, labels
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return simulate(*world(), **FAST)
+
+
+def test_it_learns_and_more_blocks_are_better(trained):
+    blocks, labels = world(seed=1, p_miss=0.0)
+    alone = {**blocks, "shop": np.full_like(blocks["shop"], np.nan)}
+    assert trained.score(blocks, labels) > 0.8
+    assert trained.score(blocks, labels) > trained.score(alone, labels) + 0.1
+
+
+def test_the_score_is_over_the_clients_of_a_sample_and_then_over_samples(trained):
+    blocks, labels = world(seed=2)
+    right = {name: trained.predict(blocks, name) == labels for name in blocks}
+    held = {name: ~np.isnan(block[:, 0]) for name, block in blocks.items()}
+    per_sample = [
+        np.mean([right[name][n] for name in blocks if held[name][n]])
+        for n in range(len(labels))
+        if any(held[name][n] for name in blocks)
+    ]
+    assert trained.score(blocks, labels) == pytest.approx(np.mean(per_sample))
+
+
+def test_a_sample_that_nobody_holds_is_none(trained):
+    blocks, _ = world(num=4, p_miss=0.0)
+    for block in blocks.values():
+        block[2] = np.nan
+    blocks["bank"][1] = np.nan
+    answer = trained.predict(blocks)
+    assert [value is None for value in answer] == [False, False, True, False]
+    assert trained.predict(blocks, "bank")[1] is None
+    assert trained.predict(blocks, "shop")[1] == answer[1]
+
+
+def test_classes_come_back_as_they_were_given():
+    blocks, _ = world(p_miss=0.0)
+    labels = np.where(blocks["bank"][:, 0] > 0, 7, 3)
+    trained = simulate(blocks, {"shop": labels}, **FAST)
+    answer = trained.predict(blocks)
+    assert answer.dtype == labels.dtype
+    assert set(answer.tolist()) == {3, 7}
+    assert trained.score(blocks, {"shop": labels}) > 0.9, "shop predicts from bank's block"
+
+
+def test_regression():
+    blocks, _ = world(p_miss=0.0)
+    amounts = 100 + 20 * blocks["bank"][:, 0] + 10 * blocks["shop"][:, 1]
+    trained = simulate(blocks, amounts, **{**FAST, "epochs": 15})
+    assert trained.score(blocks, amounts) > 0.8
+    assert trained.predict(blocks).mean() == pytest.approx(amounts.mean(), abs=3)
+
+
+def test_the_same_seed_gives_the_same_federation():
+    blocks, labels = world()
+    first, second = (
+        simulate(blocks, labels, **FAST | {"epochs": 1}).predict(blocks) for _ in range(2)
+    )
+    assert first.tolist() == second.tolist()
+
+
+@pytest.mark.parametrize(
+    ("blocks", "labels", "message"),
+    [
+        ({}, [], "at least two dimensions"),
+        ({"a": np.zeros(3)}, np.zeros(3), "at least two dimensions"),
+        ({"a": np.zeros((3, 1)), "b": np.zeros((4, 1))}, np.zeros(3), "a row for each sample"),
+        ({"a": np.zeros((3, 1))}, np.zeros(2), "one value for each of the 3 samples"),
+        ({"a": np.zeros((3, 1))}, {"b": np.zeros(3)}, "the roster, which has a"),
+        ({"a": np.eye(3)}, np.ones(3), "one class"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_refused(blocks, labels, message):
+    with pytest.raises(DataError, match=message):
+        Simulation(**FAST).fit(blocks, labels)
+
+
+def test_other_blocks_than_in_training_are_refused(trained):
+    with pytest.raises(DataError, match="bank, shop"):
+        trained.predict({"shop": np.zeros((2, 3))})
+
+
+def test_importing_the_package_is_light():
+    code = "import sys, laser_vfl; sys.exit('torch' in sys.modules or 'polars' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
