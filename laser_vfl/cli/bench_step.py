@@ -136,7 +136,7 @@ def _time_federation(
             {name: {**config, "coordinator": address} for name, config in configs.items()}
         )
         federation.wait(TIMEOUT_S)
-    step_ms, wire_bytes, rss_mb = [], 0.0, []
+    step_ms, wire_bytes, rss_mb, growth_mb = [], 0.0, [], []
     for name in configs:
         text = (directory / f"{name}-state" / "metrics.jsonl").read_text()
         lines = [json.loads(line) for line in text.splitlines()]
@@ -146,7 +146,13 @@ def _time_federation(
         step_ms.append((last["time"] - first["time"]) / num_steps * 1e3)
         wire_bytes += ((last["wire_bytes"] or 0) - (first["wire_bytes"] or 0)) / num_steps
         rss_mb += [line["rss_mb"] for line in lines]
-    return {"step_ms": max(step_ms), "wire_bytes": wire_bytes, "rss_mb": max(rss_mb)}
+        growth_mb.append(last["rss_mb"] - first["rss_mb"])
+    return {
+        "step_ms": max(step_ms),
+        "wire_bytes": wire_bytes,
+        "rss_mb": max(rss_mb),
+        "rss_growth_mb": max(growth_mb),
+    }
 
 
 def _summary(
@@ -167,5 +173,6 @@ def _summary(
         "payload_bytes_per_step": payload,
         "wire_ratio": round(wire_bytes / payload, 4) if payload else None,
         "client_rss_mb_max": round(max(run["rss_mb"] for run in federation), 1),
+        "client_rss_growth_mb": round(max(run["rss_growth_mb"] for run in federation), 1),
         "tls": False,
     }
