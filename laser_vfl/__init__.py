@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
+from laser_vfl.core.release import __version__
+
 if TYPE_CHECKING:
     from laser_vfl.simulation import Simulation, simulate
 
-__version__ = "0.1.0"
 __all__ = ["Simulation", "__version__", "simulate"]
 
 

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from laser_vfl import __version__
 from laser_vfl.core.errors import ExitCode, LaserError
+from laser_vfl.core.release import __version__
 
 # gRPC's own log would break the promise of one line per error; set before it is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

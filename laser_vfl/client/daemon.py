@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from laser_vfl import __version__
 from laser_vfl.client.artifacts import StateDirectory
 from laser_vfl.client.block import Block, build_learner, build_models, load_block
 from laser_vfl.client.config import ClientConfig
@@ -24,6 +23,7 @@ from laser_vfl.core.alignment import DIGEST_BYTES
 from laser_vfl.core.errors import LaserError, TrainingStopped
 from laser_vfl.core.exchange import WIRE_DTYPES
 from laser_vfl.core.learner import Learner, load_optimizers
+from laser_vfl.core.release import __version__
 from laser_vfl.core.schedule import Schedule
 from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.wire.credentials import load_credentials, plaintext

@@ -11,9 +11,9 @@ import grpc.aio
 import numpy as np
 import numpy.typing as npt
 
-from laser_vfl import __version__
 from laser_vfl.core.alignment import DIGEST_BYTES, ClientAlignment, Group
 from laser_vfl.core.errors import ContractError, LaserError
+from laser_vfl.core.release import __version__
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.v1.coordinator_pb2_grpc import CoordinatorStub
