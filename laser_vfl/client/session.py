@@ -200,6 +200,7 @@ class Session:
             except grpc.aio.AioRpcError as error:
                 if is_ours(error):
                     self._lost = error_from(error, doing="keeping in touch with the coordinator")
+                    self._in_touch = False
                     self._directive_changed.set()
                     log.warning("lost the coordinator: %s", self._lost)
                     return
