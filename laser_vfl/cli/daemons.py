@@ -10,11 +10,12 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 
-def say_ready(role: str, name: str) -> Callable[[str], None]:
+def say_ready(role: str, name: str) -> Callable[..., None]:
     """Return a function that prints the one line on stdout that others wait for."""
 
-    def say(address: str) -> None:
-        print(f"ready role={role} name={name} address={address}", flush=True)
+    def say(address: str, predict: str = "") -> None:
+        more = f" predict={predict}" if predict else ""
+        print(f"ready role={role} name={name} address={address}{more}", flush=True)
 
     return say
 

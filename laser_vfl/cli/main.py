@@ -44,6 +44,9 @@ ConfigPath = Annotated[Path, typer.Option("--config", help="The YAML file of thi
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Allow plaintext; only on loopback, to try things out.")
 ]
+CaPath = Annotated[Path | None, typer.Option("--ca", help="The authority to trust, for TLS.")]
+CertPath = Annotated[Path | None, typer.Option("--cert", help="The certificate to show, for TLS.")]
+KeyPath = Annotated[Path | None, typer.Option("--key", help="The key of the certificate.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the result.")]
 
 
@@ -122,6 +125,65 @@ def client_run(
 
 
 @app.command()
+def predict(
+    client: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where a client predicts.")],
+    ids: Annotated[Path, typer.Option(help='A CSV file: its column "id", or its only one.')],
+    deadline: Annotated[
+        str | None, typer.Option(help="How long a request may take, as 200ms or 1.5s.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write rows to this .csv or .parquet, not to stdout.")
+    ] = None,
+    output: FormatOption = Format.TEXT,
+    ca: CaPath = None,
+    cert: CertPath = None,
+    key: KeyPath = None,
+) -> None:
+    """Predict the samples of a file with a running client and whichever peers answer."""
+    from laser_vfl.cli.predict import PredictOptions, run_predict
+
+    options = PredictOptions(client, ids, deadline, out, ca, cert, key)
+    run_predict(options, as_json=output is Format.JSON)
+
+
+@app.command()
+def status(
+    coordinator: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="A coordinator to ask.")
+    ] = None,
+    client: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="A client to ask, where it predicts.")
+    ] = None,
+    output: FormatOption = Format.TEXT,
+    ca: CaPath = None,
+    cert: CertPath = None,
+    key: KeyPath = None,
+) -> None:
+    """Show how a federation or a client is doing."""
+    from laser_vfl.cli.status import run_status
+
+    run_status(coordinator, client, (ca, cert, key), as_json=output is Format.JSON)
+
+
+@app.command()
+def retrain(
+    coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="The coordinator to ask.")],
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="The new run's seed; drawn if left out.")
+    ] = None,
+    timeout: Annotated[str, typer.Option(help="How long to wait for the start.")] = "60s",
+    output: FormatOption = Format.TEXT,
+    ca: CaPath = None,
+    cert: CertPath = None,
+    key: KeyPath = None,
+) -> None:
+    """Ask for a new training run of everybody."""
+    from laser_vfl.cli.retrain import run_retrain
+
+    run_retrain(coordinator, seed, timeout, (ca, cert, key), as_json=output is Format.JSON)
+
+
+@app.command()
 def demo(
     clients: Annotated[int, typer.Option(min=1, max=8, help="How many organisations.")] = 4,
     p_miss: Annotated[
@@ -138,6 +200,18 @@ def demo(
     from laser_vfl.cli.demo import DemoOptions, run_demo
 
     run_demo(DemoOptions(clients, p_miss, epochs, seed, keep), as_json=output is Format.JSON)
+
+
+@bench_app.command("predict")
+def bench_predict(
+    requests: Annotated[int, typer.Option(min=100, help="One-sample requests to time.")] = 1000,
+    clients: Annotated[int, typer.Option(min=1, max=16, help="How many organisations.")] = 4,
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Time predictions of a real federation beside bare gRPC and one process."""
+    from laser_vfl.cli.bench_predict import BenchOptions, run_bench_predict
+
+    run_bench_predict(BenchOptions(requests, clients), as_json=output is Format.JSON)
 
 
 @bench_app.command("step")

@@ -25,6 +25,7 @@ class LocalFederation:
         self._directory = directory
         self._flags = ["--insecure"] if insecure else []
         self._processes: dict[str, subprocess.Popen[str]] = {}
+        self.predict_addresses: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         self._on_sigterm = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -46,14 +47,18 @@ class LocalFederation:
 
     def start_coordinator(self, config: Mapping[str, Any]) -> str:
         """Start the coordinator and return its address."""
-        return self._start("coordinator", ["coordinator", "run"], config)
+        self._spawn("coordinator", ["coordinator", "run"], config)
+        return self._wait_until_ready("coordinator")["address"]
 
-    def start_clients(self, configs: Mapping[str, Mapping[str, Any]]) -> None:
-        """Start all clients side by side; they leave when they have trained."""
+    def start_clients(
+        self, configs: Mapping[str, Mapping[str, Any]], *, stay: bool = False
+    ) -> None:
+        """Start all clients side by side; they leave when they have trained, or stay and serve."""
+        flags = [] if stay else ["--exit-after-training"]
         for name, config in configs.items():
-            self._spawn(name, ["client", "run", "--exit-after-training"], config)
+            self._spawn(name, ["client", "run", *flags], config)
         for name in configs:
-            self._wait_until_ready(name)
+            self.predict_addresses[name] = self._wait_until_ready(name)["predict"]
 
     def wait(self, timeout_s: float, watch: Callable[[], None] = lambda: None) -> None:
         """Wait until all clients have trained; the first that fails is an error in its words."""
@@ -86,10 +91,6 @@ class LocalFederation:
             if process.stdout:
                 process.stdout.close()
 
-    def _start(self, name: str, command: list[str], config: Mapping[str, Any]) -> str:
-        self._spawn(name, command, config)
-        return self._wait_until_ready(name)
-
     def _spawn(self, name: str, command: list[str], config: Mapping[str, Any]) -> None:
         path = self._directory / f"{name}.yaml"
         path.write_text(yaml.safe_dump(dict(config), sort_keys=False))
@@ -103,14 +104,14 @@ class LocalFederation:
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
 
-    def _wait_until_ready(self, name: str) -> str:
+    def _wait_until_ready(self, name: str) -> dict[str, str]:
         process = self._processes[name]
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line.startswith("ready "):
             process.wait()
             raise self._failure(name)
-        return line.split("address=")[1].strip()
+        return dict(word.split("=", 1) for word in line.split()[1:])
 
     def _failure(self, name: str) -> TrainingStopped:
         lines = (self._directory / f"{name}.log").read_text().strip().splitlines()

@@ -1,29 +1,36 @@
-"""What a client leaves in its state directory: model, manifest, scores and metrics. No pickle."""
+"""What a client leaves behind: models, scores, metrics, where peers were last seen. No pickle."""
 
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+import re
+import shutil
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import nn
 
-from laser_vfl.core.errors import ConfigError, TrainingStopped
+from laser_vfl.core.errors import ConfigError, DataError, TrainingStopped
 
-MANIFEST_VERSION = 1
+MANIFEST_VERSION = 2
+
+_RUN = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
 
 class StateDirectory:
-    """The files of one client. A file is either the old one or the new one, never half of one."""
+    """The files of one client. A file is either the old one or the new one, never half of one.
+
+    Models lie in `models/<run>`; the link `model` points to the one that is served.
+    """
 
     def __init__(self, path: Path, *, where: str = "state") -> None:
         self.path = path
         try:
-            (path / "model").mkdir(parents=True, exist_ok=True)
+            (path / "models").mkdir(parents=True, exist_ok=True)
             (path / "metrics.jsonl").touch()
         except OSError as error:
             raise ConfigError(
@@ -31,28 +38,84 @@ class StateDirectory:
                 where=where,
                 hint="make it writable, or change `state`",
             ) from None
+        link = path / "model"
+        if link.exists() and not link.is_symlink():
+            raise ConfigError(
+                f"{link} is not a link to a model",
+                where=where,
+                hint="move it away, or change `state`",
+            )
 
-    def write_model(self, models: nn.Module, manifest: dict[str, Any]) -> None:
+    def write_model(self, run: str, models: nn.Module, manifest: Mapping[str, Any]) -> None:
         """Write the parameters and, after them, the manifest that vouches for them."""
+        directory = self.path / "models" / run
+        with _writing(directory):
+            directory.mkdir(exist_ok=True)
         # Clones, because the format does not allow the shared memory of tied weights.
         tensors = {
             name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
             for name, tensor in models.state_dict().items()
         }
         content = save(tensors)
-        _replace(self.path / "model" / "model.safetensors", content)
-        self._write_json(
-            Path("model/manifest.json"),
-            {
-                "version": MANIFEST_VERSION,
-                **manifest,
-                "sha256": hashlib.sha256(content).hexdigest(),
-            },
-        )
+        _replace(directory / "model.safetensors", content)
+        digest = hashlib.sha256(content).hexdigest()
+        written = {"version": MANIFEST_VERSION, "run": run, **manifest, "sha256": digest}
+        self._write_json(directory / "manifest.json", written)
 
-    def write_scores(self, scores: dict[str, Any]) -> None:
+    def publish(self, run: str) -> None:
+        """Make a written model the one that is served; the one before it is kept, older ones go."""
+        before = self.published_run
+        temporary = self.path / ".model.tmp"
+        with _writing(self.path / "model"):
+            temporary.unlink(missing_ok=True)
+            temporary.symlink_to(Path("models") / run)
+            temporary.replace(self.path / "model")
+        for directory in (self.path / "models").iterdir():
+            if directory.name not in (run, before):
+                shutil.rmtree(directory, ignore_errors=True)
+
+    @property
+    def published_run(self) -> str | None:
+        """The run of the model that is served, if there is one."""
+        link = self.path / "model"
+        return os.readlink(link).rpartition("/")[2] if link.is_symlink() else None
+
+    def has_model(self, run: str) -> bool:
+        """Tell whether a whole model of a run is there."""
+        if not is_run_id(run):
+            return False
+        return (self.path / "models" / run / "manifest.json").is_file()
+
+    def read_model(self, run: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        """Return the manifest and the parameters of a run's model, if they are what was written."""
+        directory = self.path / "models" / run
+        try:
+            manifest = json.loads((directory / "manifest.json").read_text())
+            content = (directory / "model.safetensors").read_bytes()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not JSON"
+            raise _unusable(directory, f"it cannot be read ({reason})") from None
+        if not isinstance(manifest, dict) or manifest.get("version") != MANIFEST_VERSION:
+            raise _unusable(directory, "another release wrote it")
+        if hashlib.sha256(content).hexdigest() != manifest.get("sha256"):
+            raise _unusable(directory, "model.safetensors is not the file that was written")
+        return manifest, load(content)
+
+    def write_scores(self, scores: Mapping[str, Any]) -> None:
         """Write scores.json."""
-        self._write_json(Path("scores.json"), scores)
+        self._write_json(self.path / "scores.json", scores)
+
+    def write_addresses(self, addresses: Mapping[str, str]) -> None:
+        """Remember where peers were last seen, for a start without the coordinator."""
+        self._write_json(self.path / "peers.json", addresses)
+
+    def read_addresses(self) -> dict[str, str]:
+        """Return where peers were last seen."""
+        try:
+            stored = json.loads((self.path / "peers.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return {str(k): str(v) for k, v in stored.items()} if isinstance(stored, dict) else {}
 
     def append_metrics(self, line: dict[str, Any]) -> None:
         """Append one line to metrics.jsonl."""
@@ -60,9 +123,14 @@ class StateDirectory:
         with _writing(path), path.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
-    def _write_json(self, name: Path, content: dict[str, Any]) -> None:
+    def _write_json(self, path: Path, content: Mapping[str, Any]) -> None:
         text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-        _replace(self.path / name, text.encode())
+        _replace(path, text.encode())
+
+
+def is_run_id(text: str) -> bool:
+    """Tell whether a run's id, which others choose, can be the name of a directory."""
+    return _RUN.fullmatch(text) is not None
 
 
 def _replace(path: Path, content: bytes) -> None:
@@ -73,6 +141,14 @@ def _replace(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+
+
+def _unusable(directory: Path, why: str) -> DataError:
+    return DataError(
+        f"the model cannot be used: {why}",
+        where=str(directory),
+        hint="remove the link `model` to start without it, and train again",
+    )
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """This organisation's block: its tables read, checked, encoded and blinded."""
 
-from collections.abc import Iterator, Sequence
+import copy
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -36,6 +37,25 @@ from laser_vfl.models import (
 
 
 @dataclass(frozen=True)
+class OwnModels:
+    """Modules that were given in Python; None where the configuration names one."""
+
+    representation: nn.Module | None = None
+    fusion: nn.Module | None = None
+
+    def representation_or(self, build: Callable[[], nn.Module]) -> nn.Module:
+        """Return a copy of the given representation model, or build one."""
+        return build() if self.representation is None else copy.deepcopy(self.representation)
+
+    def fusion_or(self, build: Callable[[], nn.Module]) -> nn.Module:
+        """Return a copy of the given head, or build one."""
+        return build() if self.fusion is None else copy.deepcopy(self.fusion)
+
+
+NO_MODELS = OwnModels()
+
+
+@dataclass(frozen=True)
 class EncodedTable:
     """The rows of one table as the models see them, and their blinded ids."""
 
@@ -61,14 +81,10 @@ class Block:
         return self.labels.task if self.labels else "multiclass"
 
 
-def load_block(config: ClientConfig) -> Block:
-    """Read all local files of a client. Every mistake in them is found here."""
+def table_spec(config: ClientConfig) -> TableSpec:
+    """Return what the configuration says about the tables."""
     data = config.data
-    with _placed(config.where("model.representation")):
-        check_representation_name(config.model.representation)
-    with _placed(config.where("model.fusion")):
-        check_fusion_name(config.model.fusion)
-    spec = TableSpec(
+    return TableSpec(
         id=data.id,
         label=data.label,
         features=tuple(data.features) if data.features is not None else None,
@@ -77,6 +93,15 @@ def load_block(config: ClientConfig) -> Block:
         class_weights=data.class_weights,
         positive=data.positive,
     )
+
+
+def load_block(config: ClientConfig) -> Block:
+    """Read all local files of a client. Every mistake in them is found here."""
+    data, spec = config.data, table_spec(config)
+    with _placed(config.where("model.representation")):
+        check_representation_name(config.model.representation)
+    with _placed(config.where("model.fusion")):
+        check_fusion_name(config.model.fusion)
     secret = read_secret(config.id_secret_file)
     train = read_table(data.train, spec)
     test = read_table(data.test, spec) if data.test else None
@@ -108,7 +133,11 @@ def load_block(config: ClientConfig) -> Block:
 
 
 def build_models(
-    config: ClientConfig, block: Block, settings: TrainingSettings, client: int
+    config: ClientConfig,
+    block: Block,
+    settings: TrainingSettings,
+    client: int,
+    own: OwnModels = NO_MODELS,
 ) -> tuple[nn.Module, nn.Module | None]:
     """Build this client's representation model and head, and check that they fit the federation."""
     width = settings.representation_dim
@@ -121,24 +150,29 @@ def build_models(
         )
     with initial_randomness(settings.seed, client):
         with _placed(config.where("model.representation")):
-            representation = build_representation(
-                model.representation,
-                input_shape=block.encoding.input_shape,
-                representation_dim=width,
-                hidden=model.hidden,
-                options=model.representation_options,
+            representation = own.representation_or(
+                lambda: build_representation(
+                    model.representation,
+                    input_shape=block.encoding.input_shape,
+                    representation_dim=width,
+                    hidden=model.hidden,
+                    options=model.representation_options,
+                )
             )
             check_representation(representation, block.encoding.input_shape, width)
         if block.labels is None:
             return representation, None
         with _placed(config.where("model.fusion")):
-            fusion = build_fusion(
-                model.fusion,
-                representation_dim=width,
-                num_outputs=block.labels.num_outputs,
-                options=model.fusion_options,
+            num_outputs = block.labels.num_outputs
+            fusion = own.fusion_or(
+                lambda: build_fusion(
+                    model.fusion,
+                    representation_dim=width,
+                    num_outputs=num_outputs,
+                    options=model.fusion_options,
+                )
             )
-            check_fusion(fusion, width, block.labels.num_outputs)
+            check_fusion(fusion, width, num_outputs)
     return representation, fusion
 
 
@@ -149,10 +183,11 @@ def build_learner(
     roster: Sequence[str],
     heads: Sequence[str],
     device: torch.device,
+    own: OwnModels = NO_MODELS,
 ) -> Learner:
     """Build this client's learner for a run whose heads are known."""
     client = roster.index(config.name)
-    representation, fusion = build_models(config, block, settings, client)
+    representation, fusion = build_models(config, block, settings, client, own)
     return Learner(
         Place(
             client=client,

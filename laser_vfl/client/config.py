@@ -25,6 +25,7 @@ class DataConfig(Section):
 
     train: Annotated[RelativePath, Field(examples=["bank_train.csv"])]
     test: RelativePath | None = None
+    serve: RelativePath | None = None
     id: Annotated[Column, Field(examples=["customer_id"])]
     label: Column | None = None
     features: Annotated[list[Column], Field(min_length=1, examples=[["age"]])] | None = None
@@ -108,6 +109,20 @@ class OptimizerConfig(Section):
         return self
 
 
+Rate = Annotated[float, Field(strict=True, gt=0, le=1e9, allow_inf_nan=False, examples=[1000])]
+
+
+class ServingConfig(Section):
+    """How predictions are answered, and how much of that each peer may ask for."""
+
+    deadline_s: Annotated[
+        float, Field(strict=True, gt=0, le=3600, allow_inf_nan=False, examples=[0.2])
+    ] = 1.0
+    requests_per_s: Rate = 1000.0
+    samples_per_s: Rate = 10_000.0
+    batch_requests: Annotated[bool, Field(strict=True)] = True
+
+
 class ClientConfig(ConfigFile):
     """client.yaml. What must be equal across the federation is the coordinator's, not here."""
 
@@ -115,12 +130,14 @@ class ClientConfig(ConfigFile):
     name: Annotated[Name, Field(examples=["bank"])]
     listen: Annotated[Address, Field(examples=["127.0.0.1:7001"])]
     advertise: DialAddress | None = None
+    predict_listen: Annotated[Address, Field(examples=["127.0.0.1:7101"])] = Address("127.0.0.1", 0)
     coordinator: Annotated[DialAddress, Field(examples=["127.0.0.1:7000"])]
     state: Annotated[RelativePath, Field(examples=["./bank-state"])]
     id_secret_file: Annotated[RelativePath, Field(examples=["id.secret"])]
     data: DataConfig
     model: ModelConfig = ModelConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
+    serving: ServingConfig = ServingConfig()
     device: Device = "auto"
     precision: Precision = "float32"
     threads: Threads = "auto"

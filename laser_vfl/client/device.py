@@ -1,8 +1,9 @@
 """Where a client computes: which device, how many threads, and how tensors get there and back."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -25,6 +26,11 @@ def pick_device(name: str, *, where: str = "device") -> torch.device:
             hint="use device: auto",
         )
     return device
+
+
+def num_threads(wanted: int | Literal["auto"], addresses: Mapping[str, str], me: str) -> int:
+    """Return how many threads to compute with, next to the other clients on this machine."""
+    return fair_threads(addresses[me], list(addresses.values())) if wanted == "auto" else wanted
 
 
 def fair_threads(my_address: str, addresses: Sequence[str]) -> int:

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from laser_vfl.client.session import RETRY_S, Session, Welcome
 from laser_vfl.client.view import MemberView, member_view
 from laser_vfl.core.alignment import ClientAlignment, num_shared
 from laser_vfl.core.errors import AddressError, IdentityError, NotRegistered, TrainingStopped
+from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.v1 import coordinator_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -25,30 +27,49 @@ MAX_HUNG_UP = 5
 class Joined:
     """A run that is about to start, with this client in it."""
 
-    welcome: Welcome
+    roster: tuple[str, ...]
+    settings: TrainingSettings
     alignments: Mapping[str, ClientAlignment]
     view: MemberView
 
 
-async def join(
-    session: Session,
-    client: str,
-    digests_by_table: Mapping[str, npt.NDArray[np.uint8]],
-    accept: Callable[[Welcome], None],
-    patience_s: float,
-) -> Joined:
-    """Join the federation. A coordinator that is not up yet, or restarts, is waited for.
+@dataclass
+class Wish:
+    """Whether this client wants to train; it may come to want it while it waits."""
 
-    `accept` sees what the coordinator demands before anything is promised, and may refuse.
+    wants_run: bool
+    patience_s: float
+    """How long to try to reach the coordinator."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Applicant(Protocol):
+    """What a client decides on its way into a run."""
+
+    def accept(self, welcome: Welcome) -> None:
+        """See what the coordinator demands before anything is promised; may refuse."""
+
+    async def digests(self) -> Mapping[str, npt.NDArray[np.uint8]]:
+        """Return the blinded ids of each table, once a run is wanted."""
+
+
+async def join(session: Session, client: str, applicant: Applicant, wish: Wish) -> Joined:
+    """Join the next run. A coordinator that is not up yet, or restarts, is waited for.
+
+    A client that does not want a run itself waits, registered, until somebody does.
     """
     while True:
-        welcome = await _register(session, patience_s)
-        accept(welcome)
+        wish.changed.clear()
+        welcome = await _register(session, wish)
+        applicant.accept(welcome)
         session.open()
         try:
-            for table, digests in digests_by_table.items():
+            if not await _is_wanted(session, wish):
+                await session.close()
+                continue
+            for table, digests in (await applicant.digests()).items():
                 await session.submit_ids(table, digests)
-            alignments, view = await _wait_for_view(session)
+            alignments, message = await _wait_for_view(session)
         except (AddressError, NotRegistered) as error:
             log.warning("%s; registering anew", error)
             await session.close()
@@ -59,16 +80,40 @@ async def join(
                 "at all clients, and does data.id name the same thing?",
                 client,
             )
-        return Joined(welcome, alignments, member_view(view, welcome.roster, client))
+        view = member_view(message, welcome.roster, client)
+        settings = welcome.settings.model_copy(update={"seed": view.seed})
+        return Joined(welcome.roster, settings, alignments, view)
 
 
-async def _register(session: Session, patience_s: float) -> Welcome:
-    give_up_at = time.monotonic() + patience_s
+async def _is_wanted(session: Session, wish: Wish) -> bool:
+    """Wait until a run is wanted; false when this client has come to want one itself."""
+
+    def called(directive: pb.Directive) -> bool:
+        gathering = directive.gathering
+        return not directive.HasField("gathering") or gathering.wanted or bool(gathering.run)
+
+    call = asyncio.create_task(session.directive(called))
+    change = asyncio.create_task(wish.changed.wait())
+    try:
+        await asyncio.wait({call, change}, return_when=asyncio.FIRST_COMPLETED)
+        if not call.done():
+            return False
+        if call.result().HasField("stopped"):
+            raise TrainingStopped(call.result().stopped.reason, hint="see the coordinator's log")
+        return True
+    finally:
+        for task in (call, change):
+            task.cancel()
+        await asyncio.gather(call, change, return_exceptions=True)
+
+
+async def _register(session: Session, wish: Wish) -> Welcome:
+    give_up_at = time.monotonic() + wish.patience_s
     num_hung_up = 0
     told = False
     while True:
         try:
-            return await session.register()
+            return await session.register(wants_run=wish.wants_run)
         except AddressError as error:
             num_hung_up = num_hung_up + 1 if "Socket closed" in error.message else 0
             if num_hung_up >= MAX_HUNG_UP:
@@ -80,7 +125,7 @@ async def _register(session: Session, patience_s: float) -> Welcome:
             if time.monotonic() > give_up_at:
                 raise
             if not told:
-                log.warning("%s; trying for %g s", error, patience_s)
+                log.warning("%s; trying for %g s", error, wish.patience_s)
                 told = True
         await asyncio.sleep(RETRY_S)
 

@@ -124,24 +124,18 @@ class Link:
 class Links:
     """All streams of this client in one run. Of each pair, the one first in the roster dials."""
 
-    def __init__(self, credentials: Credentials, options: Options) -> None:
+    def __init__(self, view: MemberView, credentials: Credentials, options: Options) -> None:
+        self.view = view
+        self.inbox = Inbox()
         self._credentials = credentials
         self._options = options
-        self._opened = asyncio.Event()
-        self._view: MemberView | None = None
-        self._links: dict[int, Link] = {}
-        self._tasks: list[asyncio.Task[None]] = []
-        self._channels: list[grpc.aio.Channel] = []
-        self.inbox = Inbox()
-
-    def open(self, view: MemberView) -> None:
-        """Dial the peers that come later in the roster and let the earlier ones in."""
-        self._view = view
         self._links = {peer.index: Link(peer, view, self.inbox, self.fail) for peer in view.peers}
-        for peer in view.peers:
-            if peer.index > view.me.index:
-                self._tasks.append(asyncio.create_task(self._dial(peer)))
-        self._opened.set()
+        self._channels: list[grpc.aio.Channel] = []
+        self._tasks = [
+            asyncio.create_task(self._dial(peer))
+            for peer in view.peers
+            if peer.index > view.me.index
+        ]
 
     def fail(self, error: LaserError) -> None:
         """End the run here: let go whoever waits for a frame or to send one."""
@@ -172,8 +166,50 @@ class Links:
         for link in self._links.values():
             await link.drain()
 
+    async def admit(self, hello: pb.Frame, context: Any) -> None:
+        """Let an earlier peer in."""
+        view = self.view
+        if (hello.run, hello.generation) != (view.run, view.generation):
+            raise ContractError("that run is not the one under way here")
+        caller = next((peer for peer in view.peers if peer.name == hello.sender), None)
+        if caller is None or caller.incarnation != hello.incarnation:
+            raise ContractError("only the members of the run exchange frames")
+        await self._links[caller.index].pump(context.read, context.write)
+
+    async def _dial(self, peer: Peer) -> None:
+        channel = open_channel(peer.address, self._credentials, self._options)
+        self._channels.append(channel)
+        try:
+            async with asyncio.timeout(DIAL_TIMEOUT_S):
+                await _connect(channel)
+            call = open_exchange(channel)
+            await call.write(tagged(self.view, pb.FRAME_KIND_HELLO, 0).SerializeToString())
+        except (TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            self.fail(lost(peer, f"it cannot be reached at {peer.address}"))
+            return
+        with contextlib.suppress(Exception):  # the run has failed by then, and says why
+            await self._links[peer.index].pump(call.read, call.write)
+
+
+class Reception:
+    """Where peers' streams arrive, whatever run is under way."""
+
+    def __init__(self) -> None:
+        self._links: Links | None = None
+        self._opened = asyncio.Event()
+
+    def open(self, links: Links) -> None:
+        """Let the members of a run in."""
+        self._links = links
+        self._opened.set()
+
+    def close(self) -> None:
+        """The run is over; who comes now is early for the next one."""
+        self._links = None
+        self._opened.clear()
+
     async def serve(self, requests: Any, context: Any) -> None:
-        """Let an earlier peer in; it may know the view before we do."""
+        """Take a stream in; its sender may know of the run before we do."""
         hello = await context.read()
         if hello is grpc.aio.EOF or hello.kind != pb.FRAME_KIND_HELLO:
             raise ContractError("a stream begins with a hello")
@@ -182,29 +218,8 @@ class Links:
                 await self._opened.wait()
         except TimeoutError:
             raise ContractError("no run is under way here") from None
-        view = self._view
-        assert view is not None
-        if hello.run != view.run or hello.generation != view.generation:
-            raise ContractError("that run is not the one under way here")
-        caller = next((peer for peer in view.peers if peer.name == hello.sender), None)
-        if caller is None or caller.incarnation != hello.incarnation:
-            raise ContractError("only the members of the run exchange frames")
-        await self._links[caller.index].pump(context.read, context.write)
-
-    async def _dial(self, peer: Peer) -> None:
-        assert self._view is not None
-        channel = open_channel(peer.address, self._credentials, self._options)
-        self._channels.append(channel)
-        try:
-            async with asyncio.timeout(DIAL_TIMEOUT_S):
-                await _connect(channel)
-            call = open_exchange(channel)
-            await call.write(tagged(self._view, pb.FRAME_KIND_HELLO, 0).SerializeToString())
-        except (TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            self.fail(lost(peer, f"it cannot be reached at {peer.address}"))
-            return
-        with contextlib.suppress(Exception):  # the run has failed by then, and says why
-            await self._links[peer.index].pump(call.read, call.write)
+        assert self._links is not None
+        await self._links.admit(hello, context)
 
 
 async def _connect(channel: grpc.aio.Channel) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import grpc.aio
@@ -50,7 +50,12 @@ class Welcome:
 class Session:
     """One process's standing with the coordinator. Heartbeats run by themselves once it is open."""
 
-    def __init__(self, channel: grpc.aio.Channel, introduction: Introduction) -> None:
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        introduction: Introduction,
+        meet: Callable[[Mapping[str, str]], None] = lambda addresses: None,
+    ) -> None:
         self._stub = CoordinatorStub(channel)
         self._introduction = introduction
         self._nonce = secrets.token_hex(8)
@@ -59,6 +64,11 @@ class Session:
         """How far this client is, evaluation counted on; set by the training thread."""
         self.waiting = False
         """Whether the training thread waits for a peer."""
+        self.num_steps = 0
+        """How many steps the run under way has."""
+        self.model_run = ""
+        """The run of the model that this client serves."""
+        self._meet = meet
         self._status = pb.Heartbeat(state=pb.CLIENT_STATE_JOINING)
         self._status_changed = asyncio.Event()
         self._directive: pb.Directive | None = None
@@ -68,7 +78,7 @@ class Session:
         self._waiting_for: list[str] = []
         self._in_touch = False
 
-    async def register(self) -> Welcome:
+    async def register(self, *, wants_run: bool) -> Welcome:
         """Introduce this client. Raises what the coordinator has against it."""
         who = self._introduction
         request = pb.RegisterRequest(
@@ -79,6 +89,7 @@ class Session:
             address=who.address,
             has_head=who.has_head,
             release=__version__,
+            wants_run=wants_run,
         )
         with _as_ours("registering with the coordinator"):
             response = await self._stub.Register(request, timeout=RPC_TIMEOUT_S)
@@ -100,6 +111,8 @@ class Session:
             incarnation=self._incarnation,
             state=pb.CLIENT_STATE_JOINING,
         )
+        self.next_step = self.num_steps = 0
+        self.waiting = False
         self._directive = None
         self._lost = None
         self._heart = asyncio.create_task(self._beat())
@@ -213,14 +226,14 @@ class Session:
         self._directive = directive
         self._directive_changed.set()
         self._in_touch = True
+        self._meet({entry.client: entry.address for entry in directive.addresses})
         me = self._introduction.client
         others = [name for name in directive.gathering.waiting_for if name != me]
         if others and others != self._waiting_for:
             log.info("waiting for %s", ", ".join(others))
         self._waiting_for = others
-        if directive.gathering.waiting_for:
-            return
-        if directive.HasField("gathering") and not directive.gathering.run:
+        gathering = directive.gathering
+        if gathering.wanted and not gathering.run and not gathering.waiting_for:
             log.info("a run is under way without this client; waiting for its end")
 
     async def _heartbeats(self) -> AsyncIterator[pb.Heartbeat]:
@@ -228,6 +241,8 @@ class Session:
             self._status_changed.clear()
             self._status.next_step = self.next_step
             self._status.waiting = self.waiting
+            self._status.num_steps = self.num_steps
+            self._status.model_run = self.model_run
             yield self._status
             if self._status.state == pb.CLIENT_STATE_STOPPED:
                 return

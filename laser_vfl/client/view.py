@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from laser_vfl.core.errors import ContractError
+from laser_vfl.client.artifacts import is_run_id
+from laser_vfl.core.errors import ContractError, quoted
 from laser_vfl.core.subsets import mask_of
 from laser_vfl.v1 import coordinator_pb2 as pb
 
@@ -28,6 +29,12 @@ class MemberView:
     peers: tuple[Peer, ...]
     heads: tuple[str, ...]
     next_steps: tuple[tuple[int, int], ...]
+    seed: int
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where all members are, this client included."""
+        return {peer.name: peer.address for peer in (self.me, *self.peers)}
 
     def participants(self, step: int) -> int:
         """Return the members whose `next_step` is at most `step`, as a mask."""
@@ -36,6 +43,8 @@ class MemberView:
 
 def member_view(message: pb.View, roster: Sequence[str], me: str) -> MemberView:
     """Read a view from the coordinator."""
+    if not is_run_id(message.run):
+        raise ContractError(f"the coordinator calls a run {quoted(message.run)}")
     if any(member.client not in roster for member in message.members):
         raise ContractError("the coordinator's view names a client that is not on the roster")
     members = sorted(
@@ -52,4 +61,5 @@ def member_view(message: pb.View, roster: Sequence[str], me: str) -> MemberView:
         peers=tuple(member for member in members if member.name != me),
         heads=tuple(m.client for m in message.members if m.has_head),
         next_steps=tuple((roster.index(m.client), m.next_step) for m in message.members),
+        seed=message.seed,
     )

@@ -80,6 +80,8 @@ def _value_hint(expected: Expectation, got: Any) -> str:
         return "write key: value lines indented below it, or leave it out"
     if kind.startswith("a list"):
         return f"write a list such as {_written(expected.example or ['a', 'b'])}"
+    if kind == "true or false":
+        return f"write {_written(expected.example)}"
     if kind == "text":
         if isinstance(got, int | float):
             return f'put it in quotes, as in "{shown(got)}"'

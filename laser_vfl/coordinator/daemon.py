@@ -10,7 +10,8 @@ from pathlib import Path
 
 from laser_vfl.coordinator.config import CoordinatorConfig
 from laser_vfl.coordinator.directives import StartRule
-from laser_vfl.coordinator.federation import Federation, Run
+from laser_vfl.coordinator.federation import Federation
+from laser_vfl.coordinator.records import Run
 from laser_vfl.coordinator.service import CoordinatorService
 from laser_vfl.core.errors import ConfigError
 from laser_vfl.v1.coordinator_pb2_grpc import add_CoordinatorServicer_to_server
@@ -35,6 +36,8 @@ async def run_coordinator(
         start=StartRule(config.start.quorum, config.start.after_s) if config.start else None,
         heartbeat_timeout_s=config.heartbeat_timeout_s,
         step_timeout_s=config.training.step_timeout_s,
+        seed=config.training.seed,
+        new_seed=lambda: secrets.randbits(63),
         new_run_id=lambda: secrets.token_hex(16),
         on_event=history,
     )
@@ -67,7 +70,13 @@ def _history(state: Path, where: str) -> Callable[[str, Run, str], None]:
 
     def note(event: str, run: Run, reason: str) -> None:
         log.info("run %s %s%s", run.id, event, f": {reason}" if reason else "")
-        line = {"time": time.time(), "run": run.id, "event": event, "members": run.members}
+        line = {
+            "time": time.time(),
+            "run": run.id,
+            "event": event,
+            "members": run.members,
+            "seed": run.seed,
+        }
         try:
             with (state / "runs.jsonl").open("a") as file:
                 file.write(json.dumps({**line, "reason": reason} if reason else line) + "\n")

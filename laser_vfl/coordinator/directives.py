@@ -23,10 +23,14 @@ class StartRule:
 
 @dataclass(frozen=True)
 class Gathering:
-    """Directive: not training yet. `run` is set once this client has an alignment to fetch."""
+    """Directive: not training yet. `run` is set once this client has an alignment to fetch.
+
+    When a run is `wanted` every client submits its tables; otherwise it may stay idle.
+    """
 
     run: str
     waiting_for: tuple[str, ...]
+    wanted: bool
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class View:
     run: str
     generation: int
     members: tuple[ViewMember, ...]
+    seed: int
 
 
 @dataclass(frozen=True)

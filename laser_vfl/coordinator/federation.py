@@ -7,10 +7,6 @@ with `directive` and `alignments`. No sockets, no clock of its own.
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-
-import numpy as np
-import numpy.typing as npt
 
 from laser_vfl.coordinator.directives import (
     Directive,
@@ -20,55 +16,24 @@ from laser_vfl.coordinator.directives import (
     State,
     Stopped,
     View,
-    ViewMember,
 )
-from laser_vfl.core.alignment import ClientAlignment, align, check_distinct, num_common
-from laser_vfl.core.errors import DataError, MismatchError, NotRegistered, quoted
+from laser_vfl.coordinator.records import Digests, Registration, Run, align_members, check_apart
+from laser_vfl.coordinator.status import (
+    ClientSummary,
+    FederationStatus,
+    SampleCounts,
+    count_samples,
+    summarize,
+)
+from laser_vfl.core.alignment import ClientAlignment, check_distinct
+from laser_vfl.core.errors import ContractError, MismatchError, NotRegistered, quoted
 
 log = logging.getLogger(__name__)
 
-TABLES = ("train", "test")
+MAX_SEED = 2**63 - 1
 
 OWN_PAUSE_S = 2.0
 """After a pause of its own the coordinator has heard nobody, so it starts all timeouts afresh."""
-
-Digests = npt.NDArray[np.uint8]
-
-
-@dataclass
-class Registration:
-    """One process of a client, from its registration to the end of its session."""
-
-    client: str
-    nonce: str
-    incarnation: int
-    address: str
-    has_head: bool
-    seen_at: float
-    session: int = 0
-    in_session: bool = False
-    state: State = State.JOINING
-    run: str = ""
-    next_step: int = 0
-    busy_since: float = 0.0
-    """Since when it has been at one step without waiting for anybody."""
-    tables: dict[str, Digests] = field(default_factory=dict)
-    verdict: Stopped | Finished | None = None
-
-    @property
-    def complete(self) -> bool:
-        """Whether this client could start a run now."""
-        return self.in_session and self.verdict is None and len(self.tables) == len(TABLES)
-
-
-@dataclass
-class Run:
-    """One training run: fixed members, fixed alignment."""
-
-    id: str
-    members: tuple[str, ...]
-    alignments: dict[str, dict[str, ClientAlignment]]
-    view: View | None = None
 
 
 class Federation:
@@ -81,6 +46,8 @@ class Federation:
         start: StartRule | None,
         heartbeat_timeout_s: float,
         step_timeout_s: float = math.inf,
+        seed: int,
+        new_seed: Callable[[], int],
         new_run_id: Callable[[], str],
         on_event: Callable[[str, Run, str], None] = lambda event, run, reason: None,
     ) -> None:
@@ -89,27 +56,46 @@ class Federation:
         self._start = start
         self._heartbeat_timeout_s = heartbeat_timeout_s
         self._step_timeout_s = step_timeout_s
+        self._seed = seed
+        self._new_seed = new_seed
         self._new_run_id = new_run_id
         self._on_event = on_event
         self._registrations: dict[str, Registration] = {}
         self._last_incarnation = 0
         self._quorum_since: float | None = None
         self._ticked_at = 0.0
+        self._retrain_seed: int | None = None
+        """Somebody asked for a run with this seed, and it has not started yet."""
+        self._samples = SampleCounts()
+        self._last = ("", "")
+        """The last run that ended, and how."""
 
     def register(
-        self, client: str, *, nonce: str, address: str, has_head: bool, now: float
+        self,
+        client: str,
+        *,
+        nonce: str,
+        address: str,
+        has_head: bool,
+        wants_run: bool,
+        now: float,
     ) -> Registration:
-        """Admit a process as a client. The same nonce gets the same registration again."""
+        """Admit a process as a client. The same nonce gets the same registration until a verdict.
+
+        After a verdict it gets a fresh one, though its old session may still be open.
+        """
         if client not in self.roster:
             raise MismatchError(
                 f"{quoted(client)} is not on the roster, which has {', '.join(self.roster)}",
                 hint="correct `name`, or add it to `clients` in the coordinator's configuration",
             )
         known = self._registrations.get(client)
-        if known and known.nonce == nonce:
+        is_same = known is not None and known.nonce == nonce
+        if known and is_same and known.verdict is None:
+            known.address, known.has_head, known.wants_run = address, has_head, wants_run
             known.seen_at = now
             return known
-        if known and known.in_session:
+        if known and not is_same and known.in_session:
             raise MismatchError(
                 f'a daemon named "{client}" is connected already, from {known.address}',
                 hint="stop that one first, or correct `name`",
@@ -117,10 +103,16 @@ class Federation:
         if known:
             self._lose(known, "it was started anew")
         self._last_incarnation += 1
-        registration = Registration(client, nonce, self._last_incarnation, address, has_head, now)
+        registration = Registration(
+            client, nonce, self._last_incarnation, address, has_head, wants_run, now
+        )
         self._registrations[client] = registration
         log.info("%s registered from %s", client, address)
         return registration
+
+    def knows(self, registration: Registration) -> bool:
+        """Whether this is still the client's registration, neither lost nor renewed."""
+        return self._registrations.get(registration.client) is registration
 
     def find(self, client: str, incarnation: int) -> Registration:
         """Return the registration a message speaks for."""
@@ -132,7 +124,7 @@ class Federation:
     def submit(self, registration: Registration, table: str, digests: Digests, now: float) -> None:
         """Take the blinded ids of one table."""
         check_distinct(digests)
-        self._check_apart(registration.client, table, digests)
+        check_apart(registration.client, table, digests, self._registrations.values())
         registration.tables[table] = digests
         self.tick(now)
 
@@ -145,6 +137,8 @@ class Federation:
         now: float,
         *,
         waiting: bool = False,
+        model_run: str = "",
+        num_steps: int = 0,
     ) -> None:
         """Take note of what a client is doing."""
         if (state, next_step) != (registration.state, registration.next_step) or waiting:
@@ -153,6 +147,8 @@ class Federation:
         registration.state = state
         registration.run = run
         registration.next_step = next_step
+        registration.model_run = model_run
+        registration.num_steps = num_steps
         self.tick(now)
 
     def stopped(self, registration: Registration, reason: str) -> None:
@@ -179,6 +175,19 @@ class Federation:
         if not self._in_view(registration):
             self._lose(registration, "its session ended")
 
+    def retrain(self, seed: int | None) -> int:
+        """Ask for a run of everybody; returns its seed. The wish stays until a run starts."""
+        if self.run is not None:
+            raise MismatchError(
+                f"a run is under way: {self.run.id}",
+                hint="wait for its end; `laser-vfl status` shows how far it is",
+            )
+        if seed is not None and not 0 <= seed <= MAX_SEED:
+            raise ContractError(f"expected a seed from 0 to {MAX_SEED}, got {seed}")
+        self._retrain_seed = self._new_seed() if seed is None else seed
+        log.info("a run with seed %d was asked for", self._retrain_seed)
+        return self._retrain_seed
+
     def tick(self, now: float) -> None:
         """Do whatever is due: drop who is silent, start a run, issue a view, end a run."""
         if now - self._ticked_at > OWN_PAUSE_S:
@@ -192,6 +201,8 @@ class Federation:
                 self._lose(registration, f"it was silent for {silent_s:.0f} s")
             elif registration.state is State.RUNNING and busy_s > self._step_timeout_s:
                 self._lose(registration, f"it has been at one step for {busy_s:.0f} s")
+            elif self._is_elsewhere(registration) and busy_s > self._heartbeat_timeout_s:
+                self._lose(registration, "it left the run")
         if self.run is None and self._may_start(now):
             self._begin()
         if self.run is not None:
@@ -201,71 +212,83 @@ class Federation:
         """Return all that a client has to know now."""
         if registration.verdict is not None:
             return registration.verdict
-        run = self.run
-        if run is not None and run.view is not None and registration.client in run.members:
-            return run.view
-        there = {r.client for r in self._registrations.values() if r.complete}
-        waiting_for = tuple(name for name in self.roster if name not in there)
-        is_member = run is not None and registration.client in run.members
-        return Gathering(run.id, ()) if run and is_member else Gathering("", waiting_for)
+        if self.run is None:
+            return Gathering("", self.waiting_for, self.wanted)
+        if not self._is_member(registration):
+            return Gathering("", (), registration.wants_run)
+        return self.run.view or Gathering(self.run.id, (), True)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody wants a run that has not started."""
+        return self._retrain_seed is not None or any(
+            r.available and r.wants_run and not self._in_view(r)
+            for r in self._registrations.values()
+        )
+
+    @property
+    def waiting_for(self) -> tuple[str, ...]:
+        """Who has to come, or to submit, before the wanted run can start."""
+        if self.run is not None or not self.wanted:
+            return ()
+        return tuple(name for name in self.roster if not self._is_complete(name))
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """Who has to come before a run can start; who is there will submit when told."""
+        there = {r.client for r in self._registrations.values() if r.in_session}
+        return () if self.run else tuple(name for name in self.roster if name not in there)
+
+    def addresses(self) -> tuple[tuple[str, str], ...]:
+        """Where everybody who is in touch can be reached, in roster order."""
+        registrations = [self._registrations.get(name) for name in self.roster]
+        return tuple((r.client, r.address) for r in registrations if r and r.in_session)
+
+    def status(self, now: float) -> FederationStatus:
+        """Return how the federation stands. Without a run, the seed is that of the next one."""
+        return FederationStatus(
+            run=self.run.id if self.run else "",
+            training=self.run is not None and self.run.view is not None,
+            seed=self.run.seed if self.run else self._next_seed,
+            wanted=self.wanted,
+            waiting_for=self.waiting_for,
+            clients=tuple(self._summary(name, now) for name in self.roster),
+            last_run=self._last[0],
+            last_outcome=self._last[1],
+            num_samples=self._samples.total,
+        )
 
     def alignments(
         self, registration: Registration
     ) -> tuple[str, dict[str, ClientAlignment]] | None:
         """Return the run and a client's alignment of each table, or None while there is no run."""
-        if self.run is None or registration.client not in self.run.members:
+        if self.run is None or not self._is_member(registration):
             return None
         return self.run.id, self.run.alignments[registration.client]
 
-    def _check_apart(self, client: str, table: str, digests: Digests) -> None:
-        """Refuse a table that shares people with the other table of another client."""
-        other_table = "test" if table == "train" else "train"
-        for other in self._registrations.values():
-            theirs = other.tables.get(other_table)
-            if other.client == client or theirs is None:
-                continue
-            if common := num_common(digests, theirs):
-                raise DataError(
-                    f"{common} samples of the {table} table of {client} are in the {other_table} "
-                    f"table of {other.client}",
-                    hint="agree with that client on who is for training and who for testing",
-                )
-
     def _may_start(self, now: float) -> bool:
-        num_complete = sum(r.complete for r in self._registrations.values())
-        if num_complete == len(self.roster):
+        complete = [r for r in self._registrations.values() if r.complete]
+        wanted = self.wanted
+        if wanted and len(complete) == len(self.roster):
             return True
-        if self._start is None or num_complete < self._start.quorum:
+        if not wanted or self._start is None or len(complete) < self._start.quorum:
             self._quorum_since = None
             return False
         if self._quorum_since is None:
             self._quorum_since = now
-        return now - self._quorum_since >= self._start.after_s
+        has_wisher = self._retrain_seed is not None or any(r.wants_run for r in complete)
+        return has_wisher and now - self._quorum_since >= self._start.after_s
 
     def _begin(self) -> None:
-        members = tuple(name for name in self.roster if self._is_complete(name))
-        if not any(self._registrations[name].has_head for name in members):
-            for name in members:
-                registration = self._registrations[name]
-                registration.verdict = Stopped("", "no client has labels, so nothing can be learnt")
+        members = {n: self._registrations[n] for n in self.roster if self._is_complete(n)}
+        if not any(registration.has_head for registration in members.values()):
+            for registration in members.values():
+                registration.judge(Stopped("", "no client has labels, so nothing can be learnt"))
+            self._retrain_seed = None
             return
-        by_table: dict[str, list[ClientAlignment]] = {
-            table: align(
-                [
-                    self._registrations[name].tables[table] if name in members else None
-                    for name in self.roster
-                ]
-            )
-            for table in TABLES
-        }
-        self.run = Run(
-            id=self._new_run_id(),
-            members=members,
-            alignments={
-                name: {table: by_table[table][self.roster.index(name)] for table in TABLES}
-                for name in members
-            },
-        )
+        alignments = align_members(self.roster, members)
+        self.run = Run(self._new_run_id(), tuple(members), self._next_seed, alignments)
+        self._samples = count_samples(self.roster, next(iter(alignments.values()))["train"])
         self._quorum_since = None
         self._on_event("aligned", self.run, "")
 
@@ -274,24 +297,19 @@ class Federation:
         if any(registration.run != run.id for registration in registrations):
             return
         if run.view is None and all(r.state is State.READY for r in registrations):
-            run.view = View(
-                run.id,
-                1,
-                tuple(
-                    ViewMember(r.client, r.incarnation, r.address, 0, r.has_head)
-                    for r in registrations
-                ),
-            )
+            run.view = View(run.id, 1, tuple(r.as_member() for r in registrations), run.seed)
+            self._retrain_seed = None
             self._on_event("started", run, "")
         elif run.view is not None and all(r.state is State.FINISHED for r in registrations):
             for registration in registrations:
-                registration.verdict = Finished(run.id)
+                registration.judge(Finished(run.id))
             self.run = None
+            self._last = (run.id, "finished")
             self._on_event("finished", run, "")
 
     def _lose(self, registration: Registration, reason: str) -> None:
         """Forget a client. A run under way ends; one that has not started begins anew."""
-        if self._registrations.get(registration.client) is not registration:
+        if not self.knows(registration):
             return
         del self._registrations[registration.client]
         run = self.run
@@ -305,16 +323,36 @@ class Federation:
         stopped = Stopped(run.id, f"lost {registration.client}: {reason}")
         for name in run.members:
             if name in self._registrations:
-                self._registrations[name].verdict = stopped
+                self._registrations[name].judge(stopped)
+        self._last = (run.id, stopped.reason)
         self._on_event("stopped", run, stopped.reason)
 
     def _has_gone(self, registration: Registration) -> bool:
         return self._in_view(registration) and not registration.in_session
 
     def _in_view(self, registration: Registration) -> bool:
+        return self._is_member(registration) and self.run is not None and self.run.view is not None
+
+    def _is_member(self, registration: Registration) -> bool:
         run = self.run
-        return run is not None and run.view is not None and registration.client in run.members
+        return run is not None and registration.client in run.members and self.knows(registration)
+
+    def _is_elsewhere(self, registration: Registration) -> bool:
+        """Whether a member of the view says that it does not take part in this run."""
+        run = self.run
+        return run is not None and self._in_view(registration) and registration.run != run.id
 
     def _is_complete(self, name: str) -> bool:
         registration = self._registrations.get(name)
         return registration is not None and registration.complete
+
+    def _summary(self, name: str, now: float) -> ClientSummary:
+        registration = self._registrations.get(name)
+        num_samples = self._samples.by_client.get(name, 0)
+        if registration is None:
+            return ClientSummary(name, num_samples)
+        return summarize(registration, self.directive(registration), num_samples, now)
+
+    @property
+    def _next_seed(self) -> int:
+        return self._seed if self._retrain_seed is None else self._retrain_seed

@@ -10,8 +10,10 @@ import grpc.aio
 import numpy as np
 
 from laser_vfl.coordinator import directives
-from laser_vfl.coordinator.directives import Directive, State
-from laser_vfl.coordinator.federation import Federation, Registration
+from laser_vfl.coordinator.directives import State
+from laser_vfl.coordinator.federation import Federation
+from laser_vfl.coordinator.messages import directive_message, status_message
+from laser_vfl.coordinator.records import Registration
 from laser_vfl.core.alignment import DIGEST_BYTES
 from laser_vfl.core.errors import ContractError, MismatchError, TrainingStopped, quoted
 from laser_vfl.core.settings import TrainingSettings
@@ -22,6 +24,9 @@ from laser_vfl.wire.protocol import CHUNK_BYTES, PROTOCOL_VERSION
 TICK_S = 0.25
 
 GROUPS_PER_MESSAGE = 10_000
+
+MAX_TEXT = 300
+"""How long an address or the id of a run may be."""
 
 _TABLES = {pb.TABLE_TRAIN: "train", pb.TABLE_TEST: "test"}
 _STATES = {
@@ -66,10 +71,12 @@ class CoordinatorService(CoordinatorServicer):
         registration = self._federation.register(
             request.client,
             nonce=request.nonce,
-            address=request.address,
+            address=_short(request.address, "an address"),
             has_head=request.has_head,
+            wants_run=request.wants_run,
             now=time.monotonic(),
         )
+        self._announce()
         return pb.RegisterResponse(
             incarnation=registration.incarnation,
             roster=self._federation.roster,
@@ -114,7 +121,7 @@ class CoordinatorService(CoordinatorServicer):
                     await context.write(pb.FetchAlignmentResponse(run=run, table=code, rows=part))
 
     async def Session(self, requests: Any, context: Any) -> None:  # type: ignore[override]
-        """Take heartbeats and push a directive whenever it changes."""
+        """Take heartbeats and push a directive whenever it, or somebody's address, changes."""
         iterator: AsyncIterator[pb.Heartbeat] = aiter(requests)
         first = await anext(iterator, None)
         if first is None:
@@ -132,6 +139,17 @@ class CoordinatorService(CoordinatorServicer):
             pusher.cancel()
             await asyncio.gather(pusher, return_exceptions=True)
 
+    async def Retrain(self, request: pb.RetrainRequest, context: Any) -> pb.RetrainResponse:
+        """Ask everybody for a new run."""
+        seed = self._federation.retrain(request.seed if request.HasField("seed") else None)
+        self._federation.tick(time.monotonic())
+        self._announce()
+        return pb.RetrainResponse(seed=seed, waiting_for=self._federation.absent)
+
+    async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.FederationStatus:
+        """Tell how the federation stands."""
+        return status_message(self._name, self._federation.status(time.monotonic()))
+
     def _hear(self, registration: Registration, heartbeat: pb.Heartbeat) -> None:
         self._federation.find(registration.client, registration.incarnation)
         if heartbeat.state == pb.CLIENT_STATE_STOPPED:
@@ -144,18 +162,21 @@ class CoordinatorService(CoordinatorServicer):
                 heartbeat.next_step,
                 time.monotonic(),
                 waiting=heartbeat.waiting,
+                model_run=_short(heartbeat.model_run, "the id of a run"),
+                num_steps=heartbeat.num_steps,
             )
         else:
             raise ContractError("a heartbeat without a state")
         self._announce()
 
     async def _push(self, registration: Registration, context: Context) -> None:
-        last: Directive | None = None
-        while True:
+        last: object = None
+        while self._federation.knows(registration):
             directive = self._federation.directive(registration)
-            if directive != last:
-                await context.write(_to_message(directive))
-                last = directive
+            addresses = self._federation.addresses()
+            if (directive, addresses) != last:
+                await context.write(directive_message(directive, addresses))
+                last = (directive, addresses)
             await self._changed.wait()
 
     def _announce(self) -> None:
@@ -164,28 +185,8 @@ class CoordinatorService(CoordinatorServicer):
         self._changed = asyncio.Event()
 
 
-def _to_message(directive: Directive) -> pb.Directive:
-    match directive:
-        case directives.Gathering(run, waiting_for):
-            return pb.Directive(gathering=pb.Gathering(run=run, waiting_for=waiting_for))
-        case directives.View(run, generation, members):
-            return pb.Directive(
-                view=pb.View(
-                    run=run,
-                    generation=generation,
-                    members=[
-                        pb.ViewMember(
-                            client=m.client,
-                            incarnation=m.incarnation,
-                            address=m.address,
-                            next_step=m.next_step,
-                            has_head=m.has_head,
-                        )
-                        for m in members
-                    ],
-                )
-            )
-        case directives.Stopped(run, reason):
-            return pb.Directive(stopped=pb.Stopped(run=run, reason=reason))
-        case directives.Finished(run):
-            return pb.Directive(finished=pb.Finished(run=run))
+def _short(text: str, what: str) -> str:
+    """Return a client's text that others will see; refuse what is no single short line."""
+    if len(text) > MAX_TEXT or not text.isprintable():
+        raise ContractError(f"{quoted(text)} cannot be {what}")
+    return text

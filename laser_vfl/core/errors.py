@@ -15,6 +15,7 @@ class ExitCode(IntEnum):
     IDENTITY = 5
     MISMATCH = 6
     STOPPED = 7
+    NOT_READY = 8
     INTERNAL = 70
 
 
@@ -90,3 +91,19 @@ class ContractError(LaserError):
     """A peer sent something that the protocol does not allow."""
 
     exit_code = ExitCode.STOPPED
+
+
+class NotReady(LaserError):
+    """This daemon cannot answer that, not yet or not at all."""
+
+    exit_code = ExitCode.NOT_READY
+
+
+class LimitExceeded(LaserError):
+    """Too much was asked in too short a time."""
+
+    exit_code = ExitCode.NOT_READY
+
+    def __init__(self, message: str, *, hint: str = "", retry_after_s: float = 1.0) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s

@@ -37,6 +37,11 @@ class Encoding:
     def input_shape(self) -> tuple[int, ...]:
         return self.block.input_shape
 
+    @property
+    def column_names(self) -> tuple[str, ...] | None:
+        """The features of a table in the order of the encoding; None for an array."""
+        return self.block.column_names
+
     def to_json(self) -> dict[str, Any]:
         return self.block.to_json()
 
@@ -70,6 +75,10 @@ class _Columns:
     def input_shape(self) -> tuple[int, ...]:
         return (sum(column.width for column in self.columns),)
 
+    @property
+    def column_names(self) -> tuple[str, ...] | None:
+        return tuple(column.name for column in self.columns)
+
     def apply(self, table: Table) -> npt.NDArray[np.float32]:
         frame = table.features
         if not isinstance(frame, pl.DataFrame):
@@ -94,6 +103,7 @@ class _Array:
 
     input_shape: tuple[int, ...]
     standard: Standard
+    column_names: None = None
 
     @classmethod
     def fit(cls, array: npt.NDArray[Any], path: Path) -> "_Array":

@@ -80,6 +80,7 @@ class RegisterRequest(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     HAS_HEAD_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
+    WANTS_RUN_FIELD_NUMBER: _builtins.int
     federation: _builtins.str
     protocol_version: _builtins.int
     """The version of this contract; it must equal the coordinator's."""
@@ -92,6 +93,8 @@ class RegisterRequest(_message.Message):
     """Whether this client has labels, and so predicts."""
     release: _builtins.str
     """The release of the software, for people."""
+    wants_run: _builtins.bool
+    """Whether it wants to train. A client that has a model waits until somebody does."""
     def __init__(
         self,
         *,
@@ -102,10 +105,11 @@ class RegisterRequest(_message.Message):
         address: _builtins.str = ...,
         has_head: _builtins.bool = ...,
         release: _builtins.str = ...,
+        wants_run: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "client", b"client", "federation", b"federation", "has_head", b"has_head", "nonce", b"nonce", "protocol_version", b"protocol_version", "release", b"release"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "client", b"client", "federation", b"federation", "has_head", b"has_head", "nonce", b"nonce", "protocol_version", b"protocol_version", "release", b"release", "wants_run", b"wants_run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -357,6 +361,8 @@ class Heartbeat(_message.Message):
     NEXT_STEP_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
+    MODEL_RUN_FIELD_NUMBER: _builtins.int
+    NUM_STEPS_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     incarnation: _builtins.int
     run: _builtins.str
@@ -366,6 +372,10 @@ class Heartbeat(_message.Message):
     reason: _builtins.str
     waiting: _builtins.bool
     """Whether it waits for a frame of a peer. Who waits is never blamed for being slow."""
+    model_run: _builtins.str
+    """The run of the model that it serves, if any."""
+    num_steps: _builtins.int
+    """How many steps the run under way has; 0 when there is none."""
     def __init__(
         self,
         *,
@@ -377,10 +387,12 @@ class Heartbeat(_message.Message):
         next_step: _builtins.int = ...,
         reason: _builtins.str = ...,
         waiting: _builtins.bool = ...,
+        model_run: _builtins.str = ...,
+        num_steps: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "generation", b"generation", "incarnation", b"incarnation", "next_step", b"next_step", "reason", b"reason", "run", b"run", "state", b"state", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "generation", b"generation", "incarnation", b"incarnation", "model_run", b"model_run", "next_step", b"next_step", "num_steps", b"num_steps", "reason", b"reason", "run", b"run", "state", b"state", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -396,6 +408,7 @@ class Directive(_message.Message):
     VIEW_FIELD_NUMBER: _builtins.int
     STOPPED_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
+    ADDRESSES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def gathering(self) -> Global___Gathering: ...
     @_builtins.property
@@ -404,6 +417,10 @@ class Directive(_message.Message):
     def stopped(self) -> Global___Stopped: ...
     @_builtins.property
     def finished(self) -> Global___Finished: ...
+    @_builtins.property
+    def addresses(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientAddress]:
+        """Where everybody who is registered can be reached now."""
+
     def __init__(
         self,
         *,
@@ -411,16 +428,39 @@ class Directive(_message.Message):
         view: Global___View | None = ...,
         stopped: Global___Stopped | None = ...,
         finished: Global___Finished | None = ...,
+        addresses: _abc.Iterable[Global___ClientAddress] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "gathering", b"gathering", "phase", b"phase", "stopped", b"stopped", "view", b"view"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "gathering", b"gathering", "phase", b"phase", "stopped", b"stopped", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "finished", b"finished", "gathering", b"gathering", "phase", b"phase", "stopped", b"stopped", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_phase: _TypeAlias = _typing.Literal["gathering", "view", "stopped", "finished"]  # noqa: Y015
     _WhichOneofArgType_phase: _TypeAlias = _typing.Literal["phase", b"phase"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_phase) -> _WhichOneofReturnType_phase | None: ...
 
 Global___Directive: _TypeAlias = Directive  # noqa: Y015
+
+@_typing.final
+class ClientAddress(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    address: _builtins.str
+    def __init__(
+        self,
+        *,
+        client: _builtins.str = ...,
+        address: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "client", b"client"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientAddress: _TypeAlias = ClientAddress  # noqa: Y015
 
 @_typing.final
 class Gathering(_message.Message):
@@ -430,7 +470,10 @@ class Gathering(_message.Message):
 
     RUN_FIELD_NUMBER: _builtins.int
     WAITING_FOR_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
     run: _builtins.str
+    wanted: _builtins.bool
+    """Whether somebody wants a run; then all take part, also those that have a model."""
     @_builtins.property
     def waiting_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -438,10 +481,11 @@ class Gathering(_message.Message):
         *,
         run: _builtins.str = ...,
         waiting_for: _abc.Iterable[_builtins.str] | None = ...,
+        wanted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run", "waiting_for", b"waiting_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run", "waiting_for", b"waiting_for", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -454,8 +498,11 @@ class View(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     generation: _builtins.int
+    seed: _builtins.int
+    """What everything random in this run is drawn from; it goes before the settings' own."""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___ViewMember]: ...
     def __init__(
@@ -464,10 +511,11 @@ class View(_message.Message):
         run: _builtins.str = ...,
         generation: _builtins.int = ...,
         members: _abc.Iterable[Global___ViewMember] | None = ...,
+        seed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "members", b"members", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "members", b"members", "run", b"run", "seed", b"seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -546,3 +594,171 @@ class Finished(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Finished: _TypeAlias = Finished  # noqa: Y015
+
+@_typing.final
+class RetrainRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEED_FIELD_NUMBER: _builtins.int
+    seed: _builtins.int
+    """The new run's seed; left out, the coordinator draws one."""
+    def __init__(
+        self,
+        *,
+        seed: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "seed", b"seed"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "seed", b"seed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
+    _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+
+Global___RetrainRequest: _TypeAlias = RetrainRequest  # noqa: Y015
+
+@_typing.final
+class RetrainResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEED_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
+    seed: _builtins.int
+    @_builtins.property
+    def waiting_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Who has to come before the run can start."""
+
+    def __init__(
+        self,
+        *,
+        seed: _builtins.int = ...,
+        waiting_for: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["seed", b"seed", "waiting_for", b"waiting_for"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetrainResponse: _TypeAlias = RetrainResponse  # noqa: Y015
+
+@_typing.final
+class GetStatusRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetStatusRequest: _TypeAlias = GetStatusRequest  # noqa: Y015
+
+@_typing.final
+class FederationStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FEDERATION_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    TRAINING_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
+    CLIENTS_FIELD_NUMBER: _builtins.int
+    LAST_RUN_FIELD_NUMBER: _builtins.int
+    LAST_OUTCOME_FIELD_NUMBER: _builtins.int
+    NUM_SAMPLES_FIELD_NUMBER: _builtins.int
+    federation: _builtins.str
+    release: _builtins.str
+    run: _builtins.str
+    """The run that is aligned or under way, if any."""
+    training: _builtins.bool
+    seed: _builtins.int
+    wanted: _builtins.bool
+    """Whether somebody wants a run, and who has to come before it can start."""
+    last_run: _builtins.str
+    """The last run that ended, and how: "finished", or why it stopped."""
+    last_outcome: _builtins.str
+    num_samples: _builtins.int
+    """Training samples of the run above, or of the last one, with at least one block."""
+    @_builtins.property
+    def waiting_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def clients(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientSummary]:
+        """In roster order, also those that are not there."""
+
+    def __init__(
+        self,
+        *,
+        federation: _builtins.str = ...,
+        release: _builtins.str = ...,
+        run: _builtins.str = ...,
+        training: _builtins.bool = ...,
+        seed: _builtins.int = ...,
+        wanted: _builtins.bool = ...,
+        waiting_for: _abc.Iterable[_builtins.str] | None = ...,
+        clients: _abc.Iterable[Global___ClientSummary] | None = ...,
+        last_run: _builtins.str = ...,
+        last_outcome: _builtins.str = ...,
+        num_samples: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clients", b"clients", "federation", b"federation", "last_outcome", b"last_outcome", "last_run", b"last_run", "num_samples", b"num_samples", "release", b"release", "run", b"run", "seed", b"seed", "training", b"training", "waiting_for", b"waiting_for", "wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FederationStatus: _TypeAlias = FederationStatus  # noqa: Y015
+
+@_typing.final
+class ClientSummary(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    UP_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    HAS_HEAD_FIELD_NUMBER: _builtins.int
+    ACTIVITY_FIELD_NUMBER: _builtins.int
+    MODEL_RUN_FIELD_NUMBER: _builtins.int
+    NEXT_STEP_FIELD_NUMBER: _builtins.int
+    NUM_STEPS_FIELD_NUMBER: _builtins.int
+    SILENT_S_FIELD_NUMBER: _builtins.int
+    NUM_SAMPLES_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    up: _builtins.bool
+    address: _builtins.str
+    has_head: _builtins.bool
+    activity: _builtins.str
+    """In words: gathering, ready, training, finished, idle."""
+    model_run: _builtins.str
+    next_step: _builtins.int
+    num_steps: _builtins.int
+    silent_s: _builtins.float
+    """Seconds since it was last heard of."""
+    num_samples: _builtins.int
+    """How many of num_samples have its block."""
+    def __init__(
+        self,
+        *,
+        client: _builtins.str = ...,
+        up: _builtins.bool = ...,
+        address: _builtins.str = ...,
+        has_head: _builtins.bool = ...,
+        activity: _builtins.str = ...,
+        model_run: _builtins.str = ...,
+        next_step: _builtins.int = ...,
+        num_steps: _builtins.int = ...,
+        silent_s: _builtins.float = ...,
+        num_samples: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "address", b"address", "client", b"client", "has_head", b"has_head", "model_run", b"model_run", "next_step", b"next_step", "num_samples", b"num_samples", "num_steps", b"num_steps", "silent_s", b"silent_s", "up", b"up"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientSummary: _TypeAlias = ClientSummary  # noqa: Y015

@@ -54,6 +54,16 @@ class CoordinatorStub:
                 request_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.Heartbeat.SerializeToString,
                 response_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.Directive.FromString,
                 _registered_method=True)
+        self.Retrain = channel.unary_unary(
+                '/laser_vfl.v1.Coordinator/Retrain',
+                request_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.RetrainRequest.SerializeToString,
+                response_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.RetrainResponse.FromString,
+                _registered_method=True)
+        self.GetStatus = channel.unary_unary(
+                '/laser_vfl.v1.Coordinator/GetStatus',
+                request_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.GetStatusRequest.SerializeToString,
+                response_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.FederationStatus.FromString,
+                _registered_method=True)
 
 
 class CoordinatorServicer:
@@ -87,6 +97,19 @@ class CoordinatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Retrain(self, request, context):
+        """Asks for a new run of everybody who is there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetStatus(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CoordinatorServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -109,6 +132,16 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     servicer.Session,
                     request_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.Heartbeat.FromString,
                     response_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.Directive.SerializeToString,
+            ),
+            'Retrain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Retrain,
+                    request_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.RetrainRequest.FromString,
+                    response_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.RetrainResponse.SerializeToString,
+            ),
+            'GetStatus': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetStatus,
+                    request_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.GetStatusRequest.FromString,
+                    response_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.FederationStatus.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -219,6 +252,60 @@ class Coordinator:
             '/laser_vfl.v1.Coordinator/Session',
             laser__vfl_dot_v1_dot_coordinator__pb2.Heartbeat.SerializeToString,
             laser__vfl_dot_v1_dot_coordinator__pb2.Directive.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Retrain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/laser_vfl.v1.Coordinator/Retrain',
+            laser__vfl_dot_v1_dot_coordinator__pb2.RetrainRequest.SerializeToString,
+            laser__vfl_dot_v1_dot_coordinator__pb2.RetrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/laser_vfl.v1.Coordinator/GetStatus',
+            laser__vfl_dot_v1_dot_coordinator__pb2.GetStatusRequest.SerializeToString,
+            laser__vfl_dot_v1_dot_coordinator__pb2.FederationStatus.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,9 @@ class CoordinatorStub:
     """Waits until the run can start, then tells the client about its own rows."""
     Session: _grpc.StreamStreamMultiCallable[_coordinator_pb2.Heartbeat, _coordinator_pb2.Directive]
     """Heartbeats up, directives down, for as long as the client is part of the federation."""
+    Retrain: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.RetrainRequest, _coordinator_pb2.RetrainResponse]
+    """Asks for a new run of everybody who is there."""
+    GetStatus: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.GetStatusRequest, _coordinator_pb2.FederationStatus]
 
 @_typing.type_check_only
 class CoordinatorAsyncStub(CoordinatorStub):
@@ -53,6 +56,9 @@ class CoordinatorAsyncStub(CoordinatorStub):
     """Waits until the run can start, then tells the client about its own rows."""
     Session: _aio.StreamStreamMultiCallable[_coordinator_pb2.Heartbeat, _coordinator_pb2.Directive]  # type: ignore[assignment]
     """Heartbeats up, directives down, for as long as the client is part of the federation."""
+    Retrain: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.RetrainRequest, _coordinator_pb2.RetrainResponse]  # type: ignore[assignment]
+    """Asks for a new run of everybody who is there."""
+    GetStatus: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.GetStatusRequest, _coordinator_pb2.FederationStatus]  # type: ignore[assignment]
 
 class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -86,5 +92,20 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_coordinator_pb2.Directive], _abc.AsyncIterator[_coordinator_pb2.Directive]]:
         """Heartbeats up, directives down, for as long as the client is part of the federation."""
+
+    @_abc_1.abstractmethod
+    def Retrain(
+        self,
+        request: _coordinator_pb2.RetrainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_coordinator_pb2.RetrainResponse, _abc.Awaitable[_coordinator_pb2.RetrainResponse]]:
+        """Asks for a new run of everybody who is there."""
+
+    @_abc_1.abstractmethod
+    def GetStatus(
+        self,
+        request: _coordinator_pb2.GetStatusRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_coordinator_pb2.FederationStatus, _abc.Awaitable[_coordinator_pb2.FederationStatus]]: ...
 
 def add_CoordinatorServicer_to_server(servicer: CoordinatorServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -82,3 +82,61 @@ class Frame(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Frame: _TypeAlias = Frame  # noqa: Y015
+
+@_typing.final
+class RepresentRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    SENDER_FIELD_NUMBER: _builtins.int
+    DIGESTS_FIELD_NUMBER: _builtins.int
+    run: _builtins.str
+    """The run whose models the caller predicts with."""
+    sender: _builtins.str
+    """In the first request: the caller. Under TLS its certificate has to say the same."""
+    digests: _builtins.bytes
+    """Any number of 32-byte digests, one after another; none asks only whether the callee is well."""
+    def __init__(
+        self,
+        *,
+        run: _builtins.str = ...,
+        sender: _builtins.str = ...,
+        digests: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests", "run", b"run", "sender", b"sender"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RepresentRequest: _TypeAlias = RepresentRequest  # noqa: Y015
+
+@_typing.final
+class RepresentResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OTHER_RUN_FIELD_NUMBER: _builtins.int
+    PLACES_FIELD_NUMBER: _builtins.int
+    REPRESENTATIONS_FIELD_NUMBER: _builtins.int
+    other_run: _builtins.str
+    """The run that the callee serves when it has no model of the run asked for; nothing else is set."""
+    places: _builtins.bytes
+    """Little-endian uint32, ascending: which of the digests the callee holds."""
+    @_builtins.property
+    def representations(self) -> _tensor_pb2.Tensor:
+        """Their representations, (places, representation_dim)."""
+
+    def __init__(
+        self,
+        *,
+        other_run: _builtins.str = ...,
+        places: _builtins.bytes = ...,
+        representations: _tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["representations", b"representations"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["other_run", b"other_run", "places", b"places", "representations", b"representations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RepresentResponse: _TypeAlias = RepresentResponse  # noqa: Y015

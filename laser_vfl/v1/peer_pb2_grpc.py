@@ -39,6 +39,11 @@ class PeerStub:
                 request_serializer=laser__vfl_dot_v1_dot_peer__pb2.Frame.SerializeToString,
                 response_deserializer=laser__vfl_dot_v1_dot_peer__pb2.Frame.FromString,
                 _registered_method=True)
+        self.Represent = channel.stream_stream(
+                '/laser_vfl.v1.Peer/Represent',
+                request_serializer=laser__vfl_dot_v1_dot_peer__pb2.RepresentRequest.SerializeToString,
+                response_deserializer=laser__vfl_dot_v1_dot_peer__pb2.RepresentResponse.FromString,
+                _registered_method=True)
 
 
 class PeerServicer:
@@ -53,6 +58,14 @@ class PeerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Represent(self, request_iterator, context):
+        """Representations of those of the samples that the callee holds, for predictions. Each request is
+        answered, in order, for as long as the stream is open; one that asks too much ends it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +73,11 @@ def add_PeerServicer_to_server(servicer, server):
                     servicer.Exchange,
                     request_deserializer=laser__vfl_dot_v1_dot_peer__pb2.Frame.FromString,
                     response_serializer=laser__vfl_dot_v1_dot_peer__pb2.Frame.SerializeToString,
+            ),
+            'Represent': grpc.stream_stream_rpc_method_handler(
+                    servicer.Represent,
+                    request_deserializer=laser__vfl_dot_v1_dot_peer__pb2.RepresentRequest.FromString,
+                    response_serializer=laser__vfl_dot_v1_dot_peer__pb2.RepresentResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -89,6 +107,33 @@ class Peer:
             '/laser_vfl.v1.Peer/Exchange',
             laser__vfl_dot_v1_dot_peer__pb2.Frame.SerializeToString,
             laser__vfl_dot_v1_dot_peer__pb2.Frame.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Represent(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/laser_vfl.v1.Peer/Represent',
+            laser__vfl_dot_v1_dot_peer__pb2.RepresentRequest.SerializeToString,
+            laser__vfl_dot_v1_dot_peer__pb2.RepresentResponse.FromString,
             options,
             channel_credentials,
             insecure,

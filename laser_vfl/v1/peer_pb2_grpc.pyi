@@ -36,6 +36,10 @@ class PeerStub:
     Both sides push frames as soon as they have them; no frame answers another.
     The caller's first frame has the kind FRAME_KIND_HELLO and no tensor.
     """
+    Represent: _grpc.StreamStreamMultiCallable[_peer_pb2.RepresentRequest, _peer_pb2.RepresentResponse]
+    """Representations of those of the samples that the callee holds, for predictions. Each request is
+    answered, in order, for as long as the stream is open; one that asks too much ends it.
+    """
 
 @_typing.type_check_only
 class PeerAsyncStub(PeerStub):
@@ -44,6 +48,10 @@ class PeerAsyncStub(PeerStub):
     """One long-lived stream per pair of clients, opened by the one that stands first in the roster.
     Both sides push frames as soon as they have them; no frame answers another.
     The caller's first frame has the kind FRAME_KIND_HELLO and no tensor.
+    """
+    Represent: _aio.StreamStreamMultiCallable[_peer_pb2.RepresentRequest, _peer_pb2.RepresentResponse]  # type: ignore[assignment]
+    """Representations of those of the samples that the callee holds, for predictions. Each request is
+    answered, in order, for as long as the stream is open; one that asks too much ends it.
     """
 
 class PeerServicer(metaclass=_abc_1.ABCMeta):
@@ -56,6 +64,16 @@ class PeerServicer(metaclass=_abc_1.ABCMeta):
         """One long-lived stream per pair of clients, opened by the one that stands first in the roster.
         Both sides push frames as soon as they have them; no frame answers another.
         The caller's first frame has the kind FRAME_KIND_HELLO and no tensor.
+        """
+
+    @_abc_1.abstractmethod
+    def Represent(
+        self,
+        request_iterator: _MaybeAsyncIterator[_peer_pb2.RepresentRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_peer_pb2.RepresentResponse], _abc.AsyncIterator[_peer_pb2.RepresentResponse]]:
+        """Representations of those of the samples that the callee holds, for predictions. Each request is
+        answered, in order, for as long as the stream is open; one that asks too much ends it.
         """
 
 def add_PeerServicer_to_server(servicer: PeerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,4 +1,4 @@
-"""Peer.Exchange with frames serialised by the sender: once, however many peers get them."""
+"""The calls between clients. Frames are serialised by their sender: once for all who get them."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -8,15 +8,15 @@ import grpc.aio
 
 from laser_vfl.v1 import peer_pb2
 
-_SERVICE, _METHOD = "laser_vfl.v1.Peer", "Exchange"
+_SERVICE = "laser_vfl.v1.Peer"
 
-Behaviour = Callable[[Any, Any], Awaitable[None]]
+Behaviour = Callable[[Any, Any], Awaitable[Any]]
 
 
 def open_exchange(channel: grpc.aio.Channel) -> Any:
     """Call Exchange: writes serialised frames, reads frames."""
     call: Any = channel.stream_stream(
-        f"/{_SERVICE}/{_METHOD}",
+        f"/{_SERVICE}/Exchange",
         request_serializer=None,
         response_deserializer=peer_pb2.Frame.FromString,
     )
@@ -29,5 +29,27 @@ def add_exchange(server: grpc.aio.Server, behaviour: Behaviour) -> None:
         behaviour, request_deserializer=peer_pb2.Frame.FromString, response_serializer=None
     )
     server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler}),)
+        (grpc.method_handlers_generic_handler(_SERVICE, {"Exchange": handler}),)
+    )
+
+
+def open_represent(channel: grpc.aio.Channel) -> Any:
+    """Call Represent: writes serialised requests, reads responses."""
+    call: Any = channel.stream_stream(
+        f"/{_SERVICE}/Represent",
+        request_serializer=None,
+        response_deserializer=peer_pb2.RepresentResponse.FromString,
+    )
+    return call()
+
+
+def add_represent(server: grpc.aio.Server, behaviour: Behaviour) -> None:
+    """Serve Represent: `behaviour` reads requests and writes responses."""
+    handler: Any = grpc.stream_stream_rpc_method_handler(
+        behaviour,
+        request_deserializer=peer_pb2.RepresentRequest.FromString,
+        response_serializer=peer_pb2.RepresentResponse.SerializeToString,
+    )
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(_SERVICE, {"Represent": handler}),)
     )

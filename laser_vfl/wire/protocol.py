@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 HEARTBEAT_INTERVAL = timedelta(seconds=1)
 
@@ -11,6 +11,9 @@ CHUNK_BYTES = 1 << 20
 
 MAX_TENSOR_BYTES = 64 << 20
 """The largest tensor a frame may carry: batch_size × representation_dim × item size."""
+
+MAX_IDS = 10_000
+"""How many samples a question may be about, to a client or between clients."""
 
 MESSAGE_OVERHEAD_BYTES = 64 << 10
 """What a message may carry besides its payload."""

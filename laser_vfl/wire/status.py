@@ -1,9 +1,10 @@
 """Errors across the wire: one interceptor makes a gRPC status of ours, one function undoes it."""
 
 import logging
+import math
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import grpc
 import grpc.aio
@@ -14,6 +15,7 @@ from laser_vfl.core import errors
 log = logging.getLogger(__name__)
 
 _CODE_KEY = "laser-vfl-error"
+_RETRY_KEY = "laser-vfl-retry-after-ms"
 
 _STATUS: dict[type[errors.LaserError], grpc.StatusCode] = {
     errors.ConfigError: grpc.StatusCode.INVALID_ARGUMENT,
@@ -24,6 +26,8 @@ _STATUS: dict[type[errors.LaserError], grpc.StatusCode] = {
     errors.MismatchError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.NotRegistered: grpc.StatusCode.NOT_FOUND,
     errors.TrainingStopped: grpc.StatusCode.ABORTED,
+    errors.NotReady: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.LimitExceeded: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 _BY_NAME = {kind.__name__: kind for kind in _STATUS}
 _BY_STATUS: dict[grpc.StatusCode, type[errors.LaserError]] = {
@@ -38,18 +42,41 @@ _BY_STATUS: dict[grpc.StatusCode, type[errors.LaserError]] = {
 Behaviour = Callable[[Any, Any], Awaitable[Any]]
 
 
+class FailedCall(Protocol):
+    """What gRPC raises when a call fails, from asyncio and from threads alike."""
+
+    def code(self) -> grpc.StatusCode:
+        """How it ended."""
+
+    def details(self) -> str | None:
+        """Why, in words."""
+
+    def trailing_metadata(self) -> Any:
+        """Pairs that the other side sent with the status."""
+
+
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
     """Lets a servicer raise our errors; a peer never sees the text of any other."""
+
+    def __init__(self) -> None:
+        self._wrapped: dict[str, Any] = {}
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """Wrap the handler of a call, whatever its shape."""
-        handler = await continuation(handler_call_details)
-        if handler is None or not handler_call_details.method.startswith("/laser_vfl."):
-            return handler
+        """Wrap the handler of a call, once for each method."""
+        method = handler_call_details.method
+        if method not in self._wrapped:
+            handler = await continuation(handler_call_details)
+            if handler is None or not method.startswith("/laser_vfl."):
+                return handler
+            self._wrapped[method] = self._wrap(handler)
+        return self._wrapped[method]
+
+    def _wrap(self, handler: Any) -> Any:
+        """Wrap a handler, whatever its shape."""
         make: Callable[..., Any] = {
             (False, False): grpc.unary_unary_rpc_method_handler,
             (False, True): grpc.unary_stream_rpc_method_handler,
@@ -107,11 +134,14 @@ def _readable(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 async def refuse(context: grpc.aio.ServicerContext[Any, Any], error: errors.LaserError) -> NoReturn:
     """End a call with the status of an error."""
     kind = next(kind for kind in type(error).__mro__ if kind in _STATUS)
-    await context.abort(_STATUS[kind], str(error), ((_CODE_KEY, kind.__name__),))
+    metadata = [(_CODE_KEY, kind.__name__)]
+    if isinstance(error, errors.LimitExceeded):
+        metadata.append((_RETRY_KEY, str(math.ceil(error.retry_after_s * 1e3))))
+    await context.abort(_STATUS[kind], str(error), tuple(metadata))
     raise AssertionError("abort returned")
 
 
-def error_from(rpc_error: grpc.aio.AioRpcError, *, doing: str, hint: str = "") -> errors.LaserError:
+def error_from(rpc_error: FailedCall, *, doing: str, hint: str = "") -> errors.LaserError:
     """Return the error that a failed call stands for: ours if the other side raised one."""
     trailing = dict(rpc_error.trailing_metadata() or ())
     named = _BY_NAME.get(str(trailing.get(_CODE_KEY, "")))
@@ -124,6 +154,14 @@ def error_from(rpc_error: grpc.aio.AioRpcError, *, doing: str, hint: str = "") -
     return kind(f"{doing}: {details}", hint=hint)
 
 
-def is_ours(rpc_error: grpc.aio.AioRpcError) -> bool:
+def is_ours(rpc_error: FailedCall) -> bool:
     """Tell whether the other side answered, rather than the network failed."""
     return any(key == _CODE_KEY for key, _ in rpc_error.trailing_metadata() or ())
+
+
+def retry_after_s(rpc_error: grpc.aio.AioRpcError) -> float | None:
+    """Return how long to wait when too much was asked; None when that is not the reason."""
+    if rpc_error.code() != grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return None
+    value = str(dict(rpc_error.trailing_metadata() or ()).get(_RETRY_KEY, ""))
+    return int(value) / 1e3 if value.isascii() and value.isdigit() else None

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from laser_vfl.core.errors import ContractError
@@ -40,16 +42,34 @@ def encode_tensor(
     tensor: torch.Tensor, dtype: torch.dtype, message: tensor_pb2.Tensor | None = None
 ) -> tensor_pb2.Tensor:
     """Return a tensor as a message, in the precision of the wire; fills an empty one if given."""
-    flat = tensor.detach().to(device="cpu", dtype=dtype).contiguous().reshape(-1)
+    if tensor.dtype is not dtype or tensor.device.type != "cpu":
+        tensor = tensor.detach().to(device="cpu", dtype=dtype)
     message = tensor_pb2.Tensor() if message is None else message
     message.dtype = _CODES[dtype]
     message.shape.extend(tensor.shape)
-    message.data = flat.view(torch.uint8).numpy().tobytes()
+    if dtype is torch.bfloat16:  # which numpy does not have
+        tensor = tensor.contiguous().view(torch.int16)
+    message.data = tensor.detach().numpy().tobytes()
     return message
 
 
 def decode_tensor(message: tensor_pb2.Tensor, expected: TensorSpec) -> torch.Tensor:
     """Return the tensor of a message in float32, or refuse it before anything is allocated."""
+    data = _checked(message, expected)
+    if not data:
+        return torch.zeros(expected.shape)
+    received = torch.frombuffer(bytearray(data), dtype=expected.dtype)
+    return received.reshape(expected.shape).float()
+
+
+def decode_array(message: tensor_pb2.Tensor, expected: TensorSpec) -> npt.NDArray[np.float32]:
+    """Return the same as `decode_tensor` as an array to read from; for small ones, much sooner."""
+    if expected.dtype is not torch.float32:
+        return decode_tensor(message, expected).numpy()
+    return np.frombuffer(_checked(message, expected), np.float32).reshape(expected.shape)
+
+
+def _checked(message: tensor_pb2.Tensor, expected: TensorSpec) -> bytes:
     if _DTYPES.get(message.dtype) != expected.dtype:
         raise ContractError(
             f"expected a tensor of {_name(expected.dtype)}, got {_dtype_name(message.dtype)}"
@@ -61,10 +81,7 @@ def decode_tensor(message: tensor_pb2.Tensor, expected: TensorSpec) -> torch.Ten
     data = message.data  # asked for once: each time is a copy
     if len(data) != expected.num_bytes:
         raise ContractError(f"expected {expected.num_bytes} bytes of tensor data, got {len(data)}")
-    if not data:
-        return torch.zeros(expected.shape)
-    received = torch.frombuffer(bytearray(data), dtype=expected.dtype)
-    return received.reshape(expected.shape).float()
+    return data
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -108,6 +108,13 @@ class Process:
 
     def wait_ready(self) -> str:
         """Wait for the ready line and return the address in it."""
+        return self._ready()["address"]
+
+    def wait_predict(self) -> str:
+        """Wait for the ready line and return the address for applications in it."""
+        return self._ready()["predict"]
+
+    def _ready(self) -> dict[str, str]:
 
         def line() -> str:
             first, newline, _ = self.stdout.partition("\n")
@@ -116,7 +123,7 @@ class Process:
 
         words = eventually(line, f"{self.name} is ready").split()
         assert words[0] == "ready", words
-        return dict(word.split("=", 1) for word in words[1:])["address"]
+        return dict(word.split("=", 1) for word in words[1:])
 
     def wait_for(self, text: str, within_s: float = START_S, times: int = 1) -> None:
         """Wait until a text is in the log."""

@@ -12,7 +12,10 @@ from harness import People, Process, Site, eventually, free_address, health
 from safetensors import safe_open
 
 ROSTER = ["bank", "shop"]
-READY = re.compile(r"ready role=(coordinator|client) name=([a-z]+) address=127\.0\.0\.1:[1-9]\d*\n")
+READY = re.compile(
+    r"ready role=(coordinator|client) name=([a-z]+) address=127\.0\.0\.1:[1-9]\d*"
+    r"( predict=127\.0\.0\.1:[1-9]\d*)?\n"
+)
 SLOW = {"representation": "own_models:slow", "representation_options": {"delay_s": 0.1}}
 
 

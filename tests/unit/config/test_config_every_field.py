@@ -45,6 +45,8 @@ def with_value(model: type[BaseModel], path: tuple[str, ...], value: Any) -> dic
     content["tls"] = {"ca": "a", "cert": "b", "key": "c"}
     if model is CoordinatorConfig:
         content["start"] = {"quorum": 1, "after_s": 0}
+    else:
+        content["serving"] = {"deadline_s": 0.5}
     section = content
     for part in path[:-1]:
         section = section[part]

@@ -1,125 +1,29 @@
 """The coordinator's rules, as a state machine that is told the time."""
 
-import math
-
-import numpy as np
 import pytest
+from play import SEED, TIMEOUT_S, Play, digests, started
 
-from laser_vfl.coordinator.federation import (
-    OWN_PAUSE_S,
-    TABLES,
-    Federation,
+from laser_vfl.coordinator.directives import (
     Finished,
     Gathering,
-    Registration,
     StartRule,
     State,
     Stopped,
     View,
     ViewMember,
 )
+from laser_vfl.coordinator.federation import OWN_PAUSE_S
+from laser_vfl.coordinator.records import Registration
 from laser_vfl.core.errors import DataError, MismatchError, NotRegistered
-
-TIMEOUT_S = 10.0
-
-
-def digests(*samples):
-    table = np.zeros((len(samples), 32), dtype=np.uint8)
-    table[:, 0] = samples
-    return table
-
-
-class Play:
-    """A federation with a clock, and clients that do what real ones do."""
-
-    def __init__(self, *roster, start=None, step_timeout_s=math.inf):
-        self.now = 1000.0
-        self.events = []
-        self.sessions = {}
-        self.clients = {}
-        numbers = iter(range(1, 100))
-        self.federation = Federation(
-            roster,
-            start=start,
-            heartbeat_timeout_s=TIMEOUT_S,
-            step_timeout_s=step_timeout_s,
-            new_run_id=lambda: f"run-{next(numbers)}",
-            on_event=lambda event, run, reason: self.events.append((event, run.id, reason)),
-        )
-        self.federation.tick(self.now)
-
-    def register(self, name, *, nonce=None, has_head=True):
-        return self.federation.register(
-            name,
-            nonce=nonce or f"nonce-{name}",
-            address=f"{name}:1",
-            has_head=has_head,
-            now=self.now,
-        )
-
-    def connect(self, name):
-        registration = self.clients[name]
-        self.sessions[name] = self.federation.connected(registration, self.now)
-        self.beat(name)
-
-    def join(self, name, *samples, **keys):
-        """Register, open a session, submit both tables."""
-        self.clients[name] = self.register(name, **keys)
-        self.connect(name)
-        for table in TABLES:
-            self.federation.submit(
-                self.clients[name],
-                table,
-                digests(*samples) if table == "train" else digests(),
-                self.now,
-            )
-        return self.clients[name]
-
-    def beat(self, *names, state=State.JOINING, run="", next_step=0, waiting=False):
-        for name in names:
-            self.federation.heartbeat(
-                self.clients[name], state, run, next_step, self.now, waiting=waiting
-            )
-
-    def ready(self, *names, run="run-1"):
-        self.beat(*names, state=State.READY, run=run)
-
-    def disconnect(self, name):
-        self.federation.disconnected(self.clients[name], self.sessions[name], self.now)
-
-    def directive(self, name):
-        return self.federation.directive(self.clients[name])
-
-    def alignments(self, name):
-        return self.federation.alignments(self.clients[name])
-
-    def wait(self, seconds, *names, state=State.RUNNING, run="run-1"):
-        """Let time pass in the coordinator's own small ticks; the named ones keep beating."""
-        until = self.now + seconds
-        while self.now < until:
-            self.now += 0.5
-            self.beat(*names, state=state, run=run)
-            self.federation.tick(self.now)
-
-
-def started(*roster, **keys):
-    """A federation in a run."""
-    play = Play(*roster, **keys)
-    for name in roster:
-        play.join(name, 1, 2)
-    play.ready(*roster)
-    assert isinstance(play.directive(roster[0]), View)
-    play.beat(*roster, state=State.RUNNING, run="run-1")
-    return play
 
 
 def test_from_registration_to_the_end():
     play = Play("bank", "shop")
     bank = play.join("bank", 1, 2, 3)
-    assert play.directive("bank") == Gathering("", ("shop",))
+    assert play.directive("bank") == Gathering("", ("shop",), True)
     assert play.alignments("bank") is None
     play.clients["shop"] = shop = play.register("shop", has_head=False)
-    assert play.directive("bank") == Gathering("", ("shop",))
+    assert play.directive("bank") == Gathering("", ("shop",), True)
     play.join("shop", 2, 9, has_head=False)
 
     # All are there: each is told of its own rows, and waits until all have taken them in.
@@ -132,9 +36,9 @@ def test_from_registration_to_the_end():
         1: [1],
         2: [0],
     }
-    assert play.directive("bank") == Gathering("run-1", ())
+    assert play.directive("bank") == Gathering("run-1", (), True)
     play.ready("bank")
-    assert play.directive("bank") == play.directive("shop") == Gathering("run-1", ())
+    assert play.directive("bank") == play.directive("shop") == Gathering("run-1", (), True)
     play.ready("shop")
     view = View(
         "run-1",
@@ -143,6 +47,7 @@ def test_from_registration_to_the_end():
             ViewMember("bank", bank.incarnation, "bank:1", 0, True),
             ViewMember("shop", shop.incarnation, "shop:1", 0, False),
         ),
+        SEED,
     )
     assert play.directive("bank") == play.directive("shop") == view
 
@@ -182,7 +87,7 @@ def test_a_client_is_complete_only_with_a_session_and_both_tables():
     play.connect("bank")
     play.federation.submit(bank, "train", digests(1), play.now)
     assert play.federation.run is None
-    assert play.directive("bank") == Gathering("", ("bank",))
+    assert play.directive("bank") == Gathering("", ("bank",), True)
     play.federation.submit(bank, "test", digests(), play.now)
     assert play.federation.run is not None
 
@@ -192,7 +97,7 @@ def test_ready_for_another_run_does_not_count():
     play.join("a", 1)
     play.join("b", 1)
     play.ready("a", "b", run="run-0")
-    assert play.directive("a") == Gathering("run-1", ())
+    assert play.directive("a") == Gathering("run-1", (), True)
     play.ready("a", "b", run="run-1")
     assert isinstance(play.directive("a"), View)
 
@@ -237,7 +142,7 @@ def test_without_a_start_rule_nothing_starts_without_everybody():
     play = Play("a", "b")
     play.join("a", 1)
     play.wait(3600, "a", state=State.JOINING, run="")
-    assert play.directive("a") == Gathering("", ("b",))
+    assert play.directive("a") == Gathering("", ("b",), True)
 
 
 def test_a_late_client_waits():
@@ -249,8 +154,7 @@ def test_a_late_client_waits():
     play.wait(5, "a", "b")
     play.wait(1, "a", "b", "late")
     assert play.federation.run.members == ("a", "b")
-    assert isinstance(play.directive("late"), Gathering)
-    assert play.directive("late").run == ""
+    assert play.directive("late") == Gathering("", (), True)
     assert play.alignments("late") is None
     assert isinstance(play.directive("a"), View)
     # Its leaving is nobody's loss.
@@ -314,15 +218,15 @@ def test_lost_before_the_view_the_others_gather_again(how):
         play.disconnect("b")
         play.register("b", nonce="again")
     assert play.federation.run is None
-    assert play.directive("a") == Gathering("", ("b",))
+    assert play.directive("a") == Gathering("", ("b",), True)
     assert play.alignments("a") is None
     assert [event for event, _, _ in play.events] == ["aligned", "given up"]
     # The one that is still there has not forgotten its ids, nor the coordinator.
     play.join("b", 1, 2, nonce="again")
-    assert play.directive("a") == Gathering("run-2", ())
+    assert play.directive("a") == Gathering("run-2", (), True)
     assert isinstance(play.directive("a"), Gathering)
     play.ready("b", run="run-2")
-    assert play.directive("a") == Gathering("run-2", ())
+    assert play.directive("a") == Gathering("run-2", (), True)
     play.ready("a", run="run-2")
     assert play.directive("a") == play.directive("b")
     assert play.directive("a").run == "run-2"
@@ -339,7 +243,7 @@ def test_lost_in_a_run_the_others_stop_and_are_told_why():
     play.join("b", 1, nonce="again")
     play.wait(5, "a", "b", "c")
     assert play.directive("a") == stopped
-    assert play.directive("b") == Gathering("", ("a", "c"))
+    assert play.directive("b") == Gathering("", ("a", "c"), True)
 
 
 def test_a_run_that_stopped_can_be_run_again_by_new_processes():
@@ -457,7 +361,7 @@ def test_a_sample_for_training_here_cannot_be_for_testing_there():
     play.connect("b")
     with pytest.raises(DataError, match="2 samples of the test table of b are in the train table"):
         play.federation.submit(b, "test", digests(3, 9, 1), play.now)
-    assert play.directive("a") == Gathering("", ("b",))
+    assert play.directive("a") == Gathering("", ("b",), True)
     play.federation.submit(b, "test", digests(9), play.now)
     play.federation.submit(b, "train", digests(1), play.now)
     assert play.federation.run is not None
@@ -477,7 +381,7 @@ def test_a_bystander_that_leaves_stops_nobody():
     play = started("a", "b")
     late = play.federation
     play.disconnect("b")
-    bystander = Registration("c", "nonce-c", 99, "c:1", True, play.now)
+    bystander = Registration("c", "nonce-c", 99, "c:1", True, True, play.now)
     late.stopped(bystander, "it was stopped")
     assert isinstance(play.directive("a"), View)
 

@@ -1,0 +1,143 @@
+"""`status`: how a federation or one client is doing, as tables for a person or as JSON."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from laser_vfl.config.text import one_line
+from laser_vfl.core.errors import ConfigError
+from laser_vfl.remote.operations import client_status, coordinator_status, credentials_for
+
+
+def run_status(
+    coordinator: str | None,
+    client: str | None,
+    files: tuple[Path | None, Path | None, Path | None],
+    *,
+    as_json: bool,
+) -> None:
+    """Ask one daemon and print what it says."""
+    address = coordinator or client
+    if address is None or (coordinator and client):
+        raise ConfigError(
+            "status is of a coordinator or of a client", hint="give --coordinator or --client"
+        )
+    ask = coordinator_status if coordinator else client_status
+    status = ask(address, credentials_for(address, *files))
+    if as_json:
+        print(json.dumps(status, ensure_ascii=False))
+    elif coordinator:
+        print_federation(status, Console())
+    else:
+        print_client(status, Console())
+
+
+def print_federation(status: dict[str, Any], console: Console) -> None:
+    """Print the status of a coordinator."""
+    _say(console, f"federation {status['federation']}, release {status['release']}")
+    if status["training"]:
+        _say(console, f"training run {status['run']} with seed {status['seed']}")
+    elif status["wanted"]:
+        waiting_for = ", ".join(status["waiting_for"]) or "nobody"
+        _say(console, f"the next run waits for {waiting_for}")
+    else:
+        _say(console, "no run is wanted")
+    if status["last_run"]:
+        _say(console, f"last run {status['last_run']}: {status['last_outcome']}")
+    table = _table("client", "up", "doing", ">step", "model", "head", ">has block")
+    for client in status["clients"]:
+        steps = f"{client['next_step']} of {client['num_steps']}" if client["num_steps"] else ""
+        _row(
+            table,
+            client["client"],
+            "yes" if client["up"] else "no",
+            client["activity"] if client["up"] else "",
+            steps,
+            client["model_run"],
+            "yes" if client["has_head"] else "",
+            _share(client["num_samples"], status["num_samples"]),
+        )
+    console.print(table)
+    if status["num_samples"]:
+        _say(console, f"has block: of {status['num_samples']} training samples of the last run")
+
+
+def print_client(status: dict[str, Any], console: Console) -> None:
+    """Print the status of a client."""
+    about = f"{status['client']} of federation {status['federation']}, release {status['release']}"
+    _say(console, f"{about}: {status['activity']}")
+    if status["training_run"]:
+        done = f"step {status['next_step']} of {status['num_steps']}"
+        _say(console, f"training run {status['training_run']}: {done}")
+    model = status["model"]
+    if model is None:
+        _say(console, "no model yet")
+    else:
+        trained = time.strftime("%Y-%m-%d %H:%M", time.localtime(model["trained_at"]))
+        _say(console, f"model of run {model['run']}, {model['num_steps']} steps, trained {trained}")
+    _say(
+        console,
+        f"{status['num_held']} samples held; {status['num_requests']} requests, "
+        f"{status['num_predicted']} predictions, {status['num_sample_errors']} errors",
+    )
+    if status["serve_problem"]:
+        _say(console, f"data.serve: {status['serve_problem']}")
+    if model is not None and model["task"]:
+        _print_scores(model, status["subsets"], console)
+    if status["peers"]:
+        _print_peers(status["peers"], console)
+
+
+def _print_scores(model: dict[str, Any], counts: dict[str, int], console: Console) -> None:
+    table = _table("blocks", f">{model['score_name'] or 'score'}", ">predictions")
+    subsets = dict.fromkeys([*model["scores"], *counts])
+    for blocks in sorted(subsets, key=lambda blocks: blocks.count(",")):
+        _row(table, blocks, _score(model["scores"].get(blocks)), counts.get(blocks, 0))
+    _row(table, "all test samples", _score(model["score"]), sum(counts.values()), style="bold")
+    console.print(table)
+
+
+def _print_peers(peers: list[dict[str, Any]], console: Console) -> None:
+    table = _table("peer", "available", ">usual ms", ">block there", ">asked us", ">refused")
+    for peer in peers:
+        _row(
+            table,
+            peer["client"],
+            "yes" if peer["available"] else peer["problem"] or "no",
+            "" if peer["usual_s"] is None else f"{peer['usual_s'] * 1e3:.1f}",
+            _share(peer["num_available"], peer["num_wanted"]),
+            peer["num_requests"],
+            peer["num_refused"],
+        )
+    console.print(table)
+
+
+def _table(*names: str) -> Table:
+    """Return a table; the columns of numbers are marked by >."""
+    table = Table()
+    for name in names:
+        table.add_column(name.removeprefix(">"), justify="right" if name[0] == ">" else "left")
+    return table
+
+
+def _row(table: Table, *values: Any, style: str = "") -> None:
+    texts = ("" if value is None else one_line(str(value)) for value in values)
+    table.add_row(*map(Text, texts), style=style)
+
+
+def _say(console: Console, text: str) -> None:
+    """Print text that may come from others: neither markup nor control characters count."""
+    console.print(Text(one_line(text)), soft_wrap=True)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else ""
+
+
+def _score(score: float | None) -> str:
+    return "unknown" if score is None else f"{score:.3f}"

@@ -1,0 +1,258 @@
+"""Asks one peer for representations: in few and large messages, and not while it fails."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from dataclasses import dataclass
+
+import grpc
+import grpc.aio
+
+from laser_vfl.client.answers import Answer, Question, Subject, answer_all, decoded, nothing
+from laser_vfl.client.breaker import Breaker
+from laser_vfl.core.errors import ContractError
+from laser_vfl.v1 import peer_pb2 as pb
+from laser_vfl.wire.credentials import Credentials
+from laser_vfl.wire.frames import open_represent
+from laser_vfl.wire.protocol import FRAME_OPTIONS, MAX_IDS, MAX_TENSOR_BYTES
+from laser_vfl.wire.server import open_channel
+from laser_vfl.wire.status import error_from, retry_after_s
+
+log = logging.getLogger(__name__)
+
+MAX_UNANSWERED = 2
+"""So many messages to a peer are unanswered at once; what is asked meanwhile goes into the next."""
+
+PROBE_TIMEOUT_S = 1.0
+
+RECONNECT: list[tuple[str, int]] = [
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The questions of one message."""
+
+    questions: list[Question]
+    sent_at: float
+
+    @property
+    def num_ids(self) -> int:
+        """How many samples it is about."""
+        return sum(question.num_ids for question in self.questions)
+
+
+class Asker:
+    """The questions of this client to one peer, over one stream."""
+
+    def __init__(
+        self, peer: str, address: str, *, sender: str, credentials: Credentials, together: bool
+    ) -> None:
+        self.peer = peer
+        self.breaker = Breaker()
+        self.num_wanted = self.num_available = 0
+        self._sender = sender
+        self._credentials = credentials
+        self._together = together
+        self._waiting: list[Question] = []
+        self._unanswered: deque[Batch] = deque()
+        self._not_before = 0.0
+        self._stream: asyncio.Task[None] | None = None
+        self._outbox: asyncio.Queue[bytes] = asyncio.Queue()
+        self._probing: asyncio.Task[None] | None = None
+        self._open(address)
+
+    def move(self, address: str) -> None:
+        """The peer is somewhere else now."""
+        if address == self.address:
+            return
+        log.info("%s is at %s now", self.peer, address)
+        old = self._channel
+        self._open(address)
+        self._end_stream("it has moved")
+        self._closing = asyncio.ensure_future(old.close())
+        self.probe(at_once=True)
+
+    def ask(self, subject: Subject, digests: bytes, give_up_at: float) -> "asyncio.Future[Answer]":
+        """Ask about some samples. The future never fails; nobody has to wait for it."""
+        loop = asyncio.get_running_loop()
+        question = Question(subject, digests, give_up_at, loop.create_future())
+        if self.breaker.is_open:
+            question.answer.set_result(nothing(self.breaker.problem))
+        else:
+            self._waiting.append(question)
+            if len(self._waiting) == 1:
+                loop.call_soon(self._send)
+        return question.answer
+
+    def gave_up(self, waited_s: float) -> None:
+        """Somebody could not wait any longer; from some point on, nobody does any more."""
+        if not self.breaker.is_open and self.breaker.kept_waiting(waited_s):
+            self._stop_asking(f"no answer within {waited_s * 1e3:.0f} ms")
+
+    def probe(self, *, at_once: bool = False) -> None:
+        """Try in the background until the peer answers, and ask it again from then on."""
+        if at_once and self._probing is not None:
+            self._probing.cancel()
+            self._probing = None
+        if self._probing is None or self._probing.done():
+            self._probing = asyncio.create_task(self._probe(at_once=at_once))
+
+    async def close(self) -> None:
+        """Ask no more."""
+        tasks = [task for task in (self._stream, self._probing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._channel.close()
+
+    def _open(self, address: str) -> None:
+        self.address = address
+        self._channel = open_channel(address, self._credentials, [*FRAME_OPTIONS, *RECONNECT])
+
+    def _send(self) -> None:
+        """Send what waits, as far as the peer is ready for it."""
+        now = time.monotonic()
+        if now < self._not_before:
+            asyncio.get_running_loop().call_later(self._not_before - now, self._send)
+            return
+        while self._waiting and len(self._unanswered) < MAX_UNANSWERED:
+            questions = self._take()
+            self._unanswered.append(Batch(questions, now))
+            sender = ""
+            if self._stream is None:
+                self._outbox = asyncio.Queue()
+                self._stream = asyncio.create_task(self._converse(self._outbox))
+                sender = self._sender
+            request = pb.RepresentRequest(
+                run=questions[0].subject.run,
+                sender=sender,
+                digests=b"".join([question.digests for question in questions]),
+            )
+            self._outbox.put_nowait(request.SerializeToString())
+
+    def _take(self) -> list[Question]:
+        """Take questions about the same run for one message."""
+        subject = self._waiting[0].subject
+        most = min(MAX_IDS, MAX_TENSOR_BYTES // (subject.width * subject.dtype.itemsize))
+        num_ids = 0
+        taken: list[Question] = []
+        for question in self._waiting:
+            num_ids += question.num_ids
+            if question.subject != subject or (taken and num_ids > most):
+                break
+            taken.append(question)
+            if not self._together:
+                break
+        del self._waiting[: len(taken)]
+        return taken
+
+    async def _converse(self, outbox: "asyncio.Queue[bytes]") -> None:
+        """Write questions and read answers until the stream ends, and take note of why it did."""
+        call = open_represent(self._channel)
+        writer = asyncio.create_task(_write_all(call, outbox))
+        try:
+            while (response := await call.read()) is not grpc.aio.EOF:
+                self._hear(response)
+            await call.code()
+            self._lost("it closed the connection")
+        except grpc.aio.AioRpcError as error:
+            self._refused(error)
+        except ContractError as error:
+            self._lost(f"it broke the contract: {error}")
+        finally:
+            writer.cancel()
+            call.cancel()
+
+    def _hear(self, response: pb.RepresentResponse) -> None:
+        if not self._unanswered:
+            raise ContractError("an answer without a question")
+        batch = self._unanswered[0]
+        answer = decoded(response, batch.questions[0].subject, batch.num_ids)
+        self._unanswered.popleft()
+        self.breaker.answered(time.monotonic() - batch.sent_at)
+        answer_all(batch.questions, answer)
+        if self._waiting:
+            self._send()
+
+    def _refused(self, error: grpc.aio.AioRpcError) -> None:
+        """The stream failed. Who asked too much tries again as soon as it may, if there is time."""
+        problem = error_from(error, doing="out of reach").message
+        wait_s = retry_after_s(error)
+        if wait_s is None:
+            self._lost(problem)
+            return
+        self._stream = None
+        self._not_before = time.monotonic() + wait_s
+        unanswered = [q for batch in self._unanswered for q in batch.questions]
+        self._unanswered.clear()
+        too_late = [q for q in unanswered if q.give_up_at <= self._not_before]
+        answer_all(too_late, nothing(problem))
+        self._waiting = [q for q in unanswered if q.give_up_at > self._not_before] + self._waiting
+        self._send()
+
+    def _lost(self, problem: str) -> None:
+        self._stream = None
+        self._stop_asking(problem)
+
+    def _stop_asking(self, problem: str) -> None:
+        log.warning("%s is not asked for now: %s", self.peer, problem)
+        self.breaker.failed(problem)
+        self._end_stream(problem)
+        self.probe()
+
+    def _end_stream(self, problem: str) -> None:
+        if self._stream is not None:
+            self._stream.cancel()
+            self._stream = None
+        unanswered = [q for batch in self._unanswered for q in batch.questions]
+        answer_all([*unanswered, *self._waiting], nothing(problem))
+        self._unanswered.clear()
+        self._waiting.clear()
+
+    async def _probe(self, *, at_once: bool) -> None:
+        while True:
+            if not at_once:
+                await asyncio.sleep(self.breaker.next_probe_s())
+            at_once = False
+            started = time.monotonic()
+            problem = await self._try()
+            if problem:
+                if not self.breaker.is_open:
+                    log.warning("%s is not asked for now: %s", self.peer, problem)
+                self.breaker.failed(problem)
+                continue
+            if self.breaker.is_open:
+                log.info("%s answers again", self.peer)
+            self.breaker.answered(time.monotonic() - started)
+            return
+
+    async def _try(self) -> str:
+        """Ask the peer about nothing; return what is wrong with it."""
+        call = open_represent(self._channel)
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                await call.write(pb.RepresentRequest(sender=self._sender).SerializeToString())
+                if await call.read() is grpc.aio.EOF:
+                    await call.code()
+                    return "it closed the connection"
+                return ""
+        except TimeoutError:
+            return f"no answer within {PROBE_TIMEOUT_S * 1e3:.0f} ms"
+        except grpc.aio.AioRpcError as error:
+            return "" if retry_after_s(error) else error_from(error, doing="out of reach").message
+        except asyncio.InvalidStateError:
+            return "it closed the connection"
+        finally:
+            call.cancel()
+
+
+async def _write_all(
+    call: "grpc.aio.StreamStreamCall[bytes, pb.RepresentResponse]", outbox: "asyncio.Queue[bytes]"
+) -> None:
+    while True:
+        await call.write(await outbox.get())

@@ -1,0 +1,43 @@
+"""Whether a peer is worth waiting for: one that failed is left alone until it answers a probe."""
+
+MIN_PATIENCE_S = 0.05
+SLOW_FACTOR = 10.0
+FIRST_PROBE_S = 0.25
+LAST_PROBE_S = 5.0
+SMOOTHING = 0.1
+
+
+class Breaker:
+    """What is known of one peer from its answers. Times are durations; it has no clock."""
+
+    def __init__(self) -> None:
+        self.problem = ""
+        """Why the peer is not asked; empty while it is."""
+        self.usual_s: float | None = None
+        self._probe_after_s = FIRST_PROBE_S
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the peer is left alone."""
+        return bool(self.problem)
+
+    def answered(self, took_s: float) -> None:
+        """It is well."""
+        self.problem = ""
+        self._probe_after_s = FIRST_PROBE_S
+        usual = took_s if self.usual_s is None else self.usual_s
+        self.usual_s = usual + SMOOTHING * (took_s - usual)
+
+    def failed(self, problem: str) -> None:
+        """It did not answer, or not properly."""
+        self.problem = problem
+
+    def kept_waiting(self, waited_s: float) -> bool:
+        """Tell whether it is its fault that somebody could not wait for it any longer."""
+        return waited_s >= max(MIN_PATIENCE_S, SLOW_FACTOR * (self.usual_s or 0.0))
+
+    def next_probe_s(self) -> float:
+        """Return how long to wait before the next probe; longer each time."""
+        wait_s = self._probe_after_s
+        self._probe_after_s = min(2 * wait_s, LAST_PROBE_S)
+        return wait_s

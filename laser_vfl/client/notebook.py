@@ -1,0 +1,162 @@
+"""A client in Python: the same daemon, with its servers in the background of a notebook."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable
+from concurrent.futures import CancelledError, Future
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from torch import nn
+
+from laser_vfl.client.block import OwnModels
+from laser_vfl.client.config import ClientConfig
+from laser_vfl.client.daemon import ClientDaemon
+from laser_vfl.client.predicting import predict
+from laser_vfl.config.loading import load_config
+from laser_vfl.wire.predictions import Features, Predictions, decode_predictions, encode_request
+
+T = TypeVar("T")
+
+
+class Client:
+    """One organisation's client. Use it as a context manager, or `close` it.
+
+    Its servers run in the background from the first `fit`, `predict` or `start` on. All clients of
+    a process share one thread for them, so that a whole federation can be tried in one notebook.
+    """
+
+    def __init__(
+        self, config: ClientConfig, own: OwnModels | None = None, *, insecure: bool = False
+    ) -> None:
+        self.config = config
+        self._own = own or OwnModels()
+        self._insecure = insecure
+        self._lock = threading.Lock()
+        self._life: Life | None = None
+
+    @classmethod
+    def from_config(
+        cls,
+        path: str | Path,
+        *,
+        representation: nn.Module | None = None,
+        fusion: nn.Module | None = None,
+        insecure: bool = False,
+    ) -> Self:
+        """Make a client from its YAML file; modules given here go before those that it names.
+
+        Without `tls` in the file, pass `insecure=True`; then all addresses have to be on loopback.
+        """
+        config = load_config(Path(path), ClientConfig)
+        return cls(config, OwnModels(representation, fusion), insecure=insecure)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def predict_address(self) -> str:
+        """Where other processes ask this client for predictions."""
+        return self._started().daemon.predict_address
+
+    def start(self) -> Self:
+        """Start the servers, if they do not run yet, and wait until they listen."""
+        self._started()
+        return self
+
+    def fit(self) -> Self:
+        """Train with the federation: wait for the others, train, evaluate, publish."""
+        life = self._started()
+        life.wait_for(life.daemon.participation.fit())
+        return self
+
+    def predict(
+        self, ids: Iterable[Any], deadline: float | None = None, features: Features = None
+    ) -> Predictions:
+        """Predict samples from whichever blocks can be had within `deadline` seconds."""
+        request = encode_request(ids, deadline, features)
+        life = self._started()
+        response = life.wait_for(predict(life.daemon.serving, request, None))
+        return decode_predictions(request.ids, response)
+
+    def close(self) -> None:
+        """Take leave of the federation and stop the servers."""
+        with self._lock:
+            life, self._life = self._life, None
+        if life is not None:
+            life.end()
+
+    def _started(self) -> "Life":
+        with self._lock:
+            if self._life is None or self._life.is_over:
+                self._life = Life(ClientDaemon(self.config, insecure=self._insecure, own=self._own))
+            return self._life
+
+
+class Life:
+    """A daemon from its start to its end, on the event loop that all clients share."""
+
+    def __init__(self, daemon: ClientDaemon) -> None:
+        self.daemon = daemon
+        self._ended = threading.Event()
+        started: Future[None] = Future()
+        self._whole = _run(self._live(started))
+        self._whole.add_done_callback(lambda whole: _hand_on(whole, started))
+        started.result()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the daemon has stopped, by itself or not."""
+        return self._ended.is_set()
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for something that can only come while the daemon lives."""
+        future = _run(work)
+        self._whole.add_done_callback(lambda whole: future.cancel())
+        try:
+            return future.result()
+        except CancelledError:
+            if self._whole.done() and not self._whole.cancelled():
+                self._whole.result()
+            raise
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def end(self) -> None:
+        """Stop the daemon and wait until it has."""
+        self._whole.cancel()
+        self._ended.wait()
+
+    async def _live(self, started: "Future[None]") -> None:
+        try:
+            async with self.daemon:
+                started.set_result(None)
+                await self.daemon.participation.run(train_now=False)
+        finally:
+            self._ended.set()
+
+
+def _hand_on(ended: "Future[None]", started: "Future[None]") -> None:
+    """Let whoever waits for the start know that there was none."""
+    if started.done():
+        return
+    error = None if ended.cancelled() else ended.exception()
+    started.set_exception(error or CancelledError())
+
+
+_loop: asyncio.AbstractEventLoop | None = None
+_loop_lock = threading.Lock()
+
+
+def _run(work: Coroutine[Any, Any, T]) -> "Future[T]":
+    """Run something on the event loop of all clients of this process."""
+    global _loop
+    with _loop_lock:
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+            threading.Thread(target=_loop.run_forever, name="laser-vfl", daemon=True).start()
+    return asyncio.run_coroutine_threadsafe(work, _loop)

@@ -1,0 +1,178 @@
+"""One run after another: wait until one is wanted, join it, train, publish, and wait again."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from laser_vfl.client.artifacts import StateDirectory
+from laser_vfl.client.block import Block, OwnModels, build_learner, build_models, load_block
+from laser_vfl.client.config import ClientConfig
+from laser_vfl.client.joining import Joined, Wish, join
+from laser_vfl.client.links import Links, Reception
+from laser_vfl.client.mail import Mail
+from laser_vfl.client.run import stay_for_the_others, train_and_write, unless_stopped
+from laser_vfl.client.serving import Serving
+from laser_vfl.client.session import Session, Welcome
+from laser_vfl.core.alignment import DIGEST_BYTES
+from laser_vfl.core.errors import DataError, LaserError
+from laser_vfl.core.exchange import WIRE_DTYPES
+from laser_vfl.v1 import coordinator_pb2 as pb
+from laser_vfl.wire.credentials import Credentials
+from laser_vfl.wire.protocol import FRAME_OPTIONS
+
+log = logging.getLogger(__name__)
+
+AFTER_FAILURE_S = 5.0
+"""How long a serving client waits before it tries again what it could not do."""
+
+
+@dataclass(frozen=True)
+class Means:
+    """What a client takes part with, the same in every run."""
+
+    config: ClientConfig
+    own: OwnModels
+    device: torch.device
+    credentials: Credentials
+    state: StateDirectory
+    session: Session
+    serving: Serving
+    reception: Reception
+
+
+class Participation:
+    """This client's part in training. Once it has a model, no failure here ends the daemon."""
+
+    def __init__(self, means: Means, block: Block) -> None:
+        self.activity = "starting"
+        self.run_id = ""
+        self._means = means
+        self._block = block
+        self._is_fresh = True
+        self._is_known = False
+        self._wish = Wish(wants_run=False, patience_s=means.config.connect_timeout_s)
+        self._published: asyncio.Future[None] | None = None
+
+    @property
+    def next_step(self) -> int:
+        """How far the run under way is."""
+        return self._means.session.next_step if self.run_id else 0
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps the run under way has."""
+        return self._means.session.num_steps if self.run_id else 0
+
+    async def run(self, *, train_now: bool, once: bool = False) -> None:
+        """Take part in runs until cancelled, or in one only."""
+        serving, session = self._means.serving, self._means.session
+        self._wish.wants_run |= train_now or serving.current is None
+        while True:
+            farewell = ""
+            try:
+                await self._take_part()
+                self._settle(None)
+            except LaserError as error:
+                if once or serving.current is None or not self._is_known:
+                    self._settle(error)
+                    raise
+                log.error("%s (the model of run %s is served on)", error, serving.served_run)
+                self._settle(error)
+                farewell = error.message
+            finally:
+                self.activity, self.run_id = "idle", ""
+            if once:
+                return
+            self._wish.wants_run = False
+            self._is_fresh = False
+            await session.close(farewell)
+            if farewell:
+                await asyncio.sleep(AFTER_FAILURE_S)
+
+    async def fit(self) -> None:
+        """Want a run, and wait until its model is published."""
+        if self._published is None:
+            self._published = asyncio.get_running_loop().create_future()
+        self._wish.wants_run = True
+        self._wish.changed.set()
+        await asyncio.shield(self._published)
+
+    def accept(self, welcome: Welcome) -> None:
+        """Check that the models fit what the coordinator demands."""
+        config = self._means.config
+        place = welcome.roster.index(config.name)
+        build_models(config, self._block, welcome.settings, place, self._means.own)
+        self._is_known = True
+        self.activity = "idle"
+
+    async def digests(self) -> Mapping[str, npt.NDArray[np.uint8]]:
+        """Read the tables, unless they have just been read, and return their blinded ids."""
+        self.activity = "gathering"
+        while not self._is_fresh:
+            try:
+                self._block = await asyncio.to_thread(load_block, self._means.config)
+                self._is_fresh = True
+            except DataError as error:
+                self.activity = f"cannot take part in a run: {error}"
+                log.error("%s; trying again", self.activity)
+                await asyncio.sleep(AFTER_FAILURE_S)
+        block = self._block
+        none = block.train.digests[:0].reshape(0, DIGEST_BYTES)
+        return {"train": block.train.digests, "test": block.test.digests if block.test else none}
+
+    async def _take_part(self) -> None:
+        """Take part in one run, from waiting for it to publishing its model."""
+        config, serving, session = self._means.config, self._means.serving, self._means.session
+        session.model_run = serving.served_run
+        self._wish.patience_s = math.inf if serving.current else config.connect_timeout_s
+        joined = await join(session, config.name, self, self._wish)
+        view = joined.view
+        self.activity, self.run_id = "training", view.run
+        links = Links(view, self._means.credentials, FRAME_OPTIONS)
+        self._means.reception.open(links)
+        try:
+            await self._train(joined, links)
+            serving.set_block(self._block)
+            await serving.edition(view.run)
+            self.activity = "waiting for the others to finish"
+            if await stay_for_the_others(session) or serving.current is None:
+                await serving.publish(view.run)
+        finally:
+            self._means.reception.close()
+            await asyncio.shield(links.close())
+
+    async def _train(self, joined: Joined, links: Links) -> None:
+        means, session = self._means, self._means.session
+        learner = await asyncio.to_thread(
+            build_learner,
+            means.config,
+            self._block,
+            joined.settings,
+            joined.roster,
+            joined.view.heads,
+            means.device,
+            means.own,
+        )
+        session.report(state=pb.CLIENT_STATE_RUNNING)
+        wire_dtype = WIRE_DTYPES[joined.settings.wire_precision]
+        mail = Mail(links, joined.view, session, wire_dtype, joined.settings.step_timeout_s)
+        work = asyncio.to_thread(
+            train_and_write, means.config, self._block, joined, learner, mail, session, means.state
+        )
+        await unless_stopped(asyncio.create_task(work), session, links)
+
+    def _settle(self, error: LaserError | None) -> None:
+        """Tell whoever waits for a model how it went."""
+        waiter, self._published = self._published, None
+        if waiter is None or waiter.done():
+            return
+        if error is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(error)

@@ -1,0 +1,90 @@
+"""The door for applications and operators: predictions, and how this client is doing."""
+
+from typing import Any
+
+from laser_vfl.client.participation import Participation
+from laser_vfl.client.predicting import predict
+from laser_vfl.client.published import PublishedModel
+from laser_vfl.client.serving import Serving
+from laser_vfl.client.session import Introduction
+from laser_vfl.core.release import __version__
+from laser_vfl.v1 import prediction_pb2 as pb
+from laser_vfl.v1.prediction_pb2_grpc import PredictionServicer
+
+
+class PredictionService(PredictionServicer):
+    """Thin translations; what it says comes from elsewhere."""
+
+    def __init__(
+        self, serving: Serving, participation: Participation, introduction: Introduction
+    ) -> None:
+        self._serving = serving
+        self._participation = participation
+        self._introduction = introduction
+
+    async def Predict(self, request: pb.PredictRequest, context: Any) -> pb.PredictResponse:
+        """Predict with whatever blocks can be had."""
+        return await predict(self._serving, request, context.time_remaining())
+
+    async def GetClientStatus(
+        self, request: pb.GetClientStatusRequest, context: Any
+    ) -> pb.ClientStatus:
+        """Tell what this daemon does, serves and has served."""
+        serving, participation, who = self._serving, self._participation, self._introduction
+        status = pb.ClientStatus(
+            federation=who.federation,
+            client=who.client,
+            release=__version__,
+            address=who.address,
+            has_head=who.has_head,
+            activity=participation.activity,
+            training_run=participation.run_id,
+            next_step=participation.next_step,
+            num_steps=participation.num_steps,
+            serve_problem=serving.serve_problem,
+            num_requests=serving.num_requests,
+            num_predicted=serving.num_predicted,
+            num_sample_errors=serving.num_sample_errors,
+            subsets=[
+                pb.SubsetCount(blocks=mask, num_predicted=count)
+                for mask, count in sorted(serving.num_by_subset.items())
+            ],
+        )
+        if serving.current is not None:
+            status.num_held = len(serving.current.holdings)
+            _describe(status.model, serving.current.model)
+        for name in dict.fromkeys([*serving.askers, *serving.accounts.by_peer]):
+            _describe_peer(status.peers.add(client=name), serving, name)
+        return status
+
+
+def _describe(message: pb.ServedModel, model: PublishedModel) -> None:
+    message.run = model.run
+    message.trained_at = model.trained_at
+    message.num_steps = model.num_steps
+    message.roster.extend(model.roster)
+    message.heads.extend(model.heads)
+    message.task = model.labels.task if model.labels else ""
+    message.score_name = model.score_name
+    if model.score is not None:
+        message.score = model.score
+    for mask, score in model.scores.items():
+        message.scores.add(blocks=mask, score=score)
+
+
+def _describe_peer(message: pb.PeerStatus, serving: Serving, name: str) -> None:
+    asker = serving.askers.get(name)
+    if asker is not None:
+        message.address = asker.address
+        message.available = not asker.breaker.is_open
+        message.problem = asker.breaker.problem
+        message.num_wanted = asker.num_wanted
+        message.num_available = asker.num_available
+        if asker.breaker.usual_s is not None:
+            message.usual_s = asker.breaker.usual_s
+    account = serving.accounts.by_peer.get(name)
+    if account is not None:
+        message.num_requests = account.num_requests
+        message.num_ids_asked = account.num_ids_asked
+        message.num_ids_served = account.num_ids_served
+        message.num_refused = account.num_refused

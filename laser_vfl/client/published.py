@@ -1,0 +1,185 @@
+"""A trained model as it is served: read from the state directory, complete in itself."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from laser_vfl.client.artifacts import StateDirectory
+from laser_vfl.client.block import OwnModels
+from laser_vfl.client.config import ClientConfig
+from laser_vfl.core.errors import DataError, LaserError
+from laser_vfl.core.exchange import WIRE_DTYPES
+from laser_vfl.core.settings import TrainingSettings
+from laser_vfl.core.subsets import mask_of
+from laser_vfl.data import Encoding, LabelEncoding
+from laser_vfl.models import build_fusion, build_representation
+
+ROWS_AT_ONCE = 1024
+
+SCORE_NAMES = {"multiclass": "accuracy", "binary": "accuracy", "regression": "r2"}
+"""The one score of each task that is told with a prediction."""
+
+
+@dataclass(frozen=True)
+class PublishedModel:
+    """The models of one run at one client, and all that is needed to predict with them."""
+
+    run: str
+    me: int
+    roster: tuple[str, ...]
+    heads: tuple[str, ...]
+    addresses: dict[str, str]
+    """Where the members of the run were; only they have a model of it."""
+    settings: TrainingSettings
+    num_steps: int
+    trained_at: float
+    encoding: Encoding
+    labels: LabelEncoding | None
+    score: float | None
+    scores: dict[int, float | None]
+    """What to expect of each subset of blocks that was evaluated, by its mask."""
+    models: nn.ModuleDict
+    device: torch.device
+    precision: str
+
+    @property
+    def wire_dtype(self) -> torch.dtype:
+        """The type in which representations travel."""
+        return WIRE_DTYPES[self.settings.wire_precision]
+
+    @property
+    def score_name(self) -> str:
+        """What the scores are."""
+        return SCORE_NAMES[self.labels.task] if self.labels else ""
+
+    def represent(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return representations (n, d) in host memory."""
+        return self._run("representation", inputs)
+
+    def outputs(self, fused_nd: torch.Tensor) -> torch.Tensor:
+        """Return the head's outputs for averaged representations, in host memory."""
+        return self._run("fusion", fused_nd)
+
+    def _run(self, name: str, rows: torch.Tensor) -> torch.Tensor:
+        module = self.models[name]
+        with torch.inference_mode(), self._autocast():
+            if len(rows) <= ROWS_AT_ONCE:
+                return _at_host(module(rows.to(self.device)))
+            return torch.cat(
+                [_at_host(module(p.to(self.device))) for p in torch.split(rows, ROWS_AT_ONCE)]
+            )
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        if self.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+
+def load_published(
+    config: ClientConfig, state: StateDirectory, run: str, own: OwnModels, device: torch.device
+) -> PublishedModel:
+    """Read the model of a run and check that it can be used here."""
+    manifest, parameters = state.read_model(run)
+    try:
+        return _from_manifest(config, manifest, parameters, own, device)
+    except LaserError as error:
+        raise _unusable(state, run, error.message) from None
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        first_line = next(iter(str(error).splitlines()), "")
+        raise _unusable(state, run, f"{type(error).__name__}: {first_line}") from None
+
+
+def _from_manifest(
+    config: ClientConfig,
+    manifest: Mapping[str, Any],
+    parameters: dict[str, torch.Tensor],
+    own: OwnModels,
+    device: torch.device,
+) -> PublishedModel:
+    if (manifest["federation"], manifest["client"]) != (config.federation, config.name):
+        raise DataError(f"it is of {manifest['client']} in {manifest['federation']}")
+    settings = TrainingSettings.model_validate(manifest["training"])
+    encoding = Encoding.from_json(manifest["encoding"])
+    labels = LabelEncoding.from_json(manifest["labels"]) if manifest["labels"] else None
+    roster = tuple(map(str, manifest["roster"]))
+    stored = manifest["scores"] or {}
+    name = SCORE_NAMES[labels.task] if labels else ""
+    models = _build(manifest["model"], encoding, labels, settings, own)
+    models.load_state_dict(parameters)
+    return PublishedModel(
+        run=str(manifest["run"]),
+        me=roster.index(config.name),
+        roster=roster,
+        heads=tuple(map(str, manifest["heads"])),
+        addresses={str(k): str(v) for k, v in manifest["addresses"].items()},
+        settings=settings,
+        num_steps=int(manifest["num_steps"]),
+        trained_at=float(manifest["trained_at"]),
+        encoding=encoding,
+        labels=labels,
+        score=stored.get("overall", {}).get(name),
+        scores=_scores(stored.get("by_subset", {}), roster, name),
+        models=models.to(device).eval(),
+        device=device,
+        precision=str(manifest["precision"]),
+    )
+
+
+def _at_host(outputs: torch.Tensor) -> torch.Tensor:
+    return outputs.float().cpu()
+
+
+def _scores(
+    by_subset: Mapping[str, Mapping[str, Any]], roster: Sequence[str], name: str
+) -> dict[int, float | None]:
+    return {
+        mask_of(roster.index(client) for client in subset.split(",")): entry[name]
+        for subset, entry in by_subset.items()
+    }
+
+
+def _build(
+    model: Mapping[str, Any],
+    encoding: Encoding,
+    labels: LabelEncoding | None,
+    settings: TrainingSettings,
+    own: OwnModels,
+) -> nn.ModuleDict:
+    """Build modules to load parameters into; what they are initialised with does not matter."""
+    for name in ("representation", "fusion"):
+        if model[name] is None and getattr(own, name) is None:
+            raise DataError(f"it was trained with a {name} given in Python; give it again")
+    width = settings.representation_dim
+    models = nn.ModuleDict()
+    models["representation"] = own.representation_or(
+        lambda: build_representation(
+            model["representation"],
+            input_shape=encoding.input_shape,
+            representation_dim=width,
+            hidden=model["hidden"],
+            options=model["representation_options"],
+        )
+    )
+    if labels is not None:
+        num_outputs = labels.num_outputs
+        models["fusion"] = own.fusion_or(
+            lambda: build_fusion(
+                model["fusion"],
+                representation_dim=width,
+                num_outputs=num_outputs,
+                options=model["fusion_options"],
+            )
+        )
+    return models
+
+
+def _unusable(state: StateDirectory, run: str, why: str) -> DataError:
+    return DataError(
+        f"the model cannot be used: {why}",
+        where=str(state.path / "models" / run),
+        hint="remove the link `model` to start without it, and train again",
+    )

@@ -1,0 +1,146 @@
+"""What an application asks: ids and perhaps features, checked and turned into rows for a model."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import torch
+
+from laser_vfl.client.holdings import Digests
+from laser_vfl.client.serving import Edition, Serving
+from laser_vfl.core.errors import ContractError, DataError, quoted
+from laser_vfl.data import Encoding, Table, TableSpec, normalise_ids
+from laser_vfl.v1 import prediction_pb2 as pb
+from laser_vfl.wire.protocol import MAX_IDS
+from laser_vfl.wire.tensors import TensorSpec, decode_tensor
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Those samples of a request that can be answered, and why the others cannot."""
+
+    places: npt.NDArray[np.int64]
+    digests: Digests
+    inputs: torch.Tensor
+    errors: Mapping[int, str]
+
+
+def check_request(request: pb.PredictRequest) -> None:
+    """Refuse a request as a whole."""
+    num_ids = len(request.ids)
+    if not num_ids:
+        raise DataError("the request has no ids", hint="name at least one sample")
+    if num_ids > MAX_IDS:
+        raise DataError(
+            f"the request has {num_ids} ids, at most {MAX_IDS} are answered at once",
+            hint="ask in pieces",
+        )
+    deadline_s = request.deadline_s
+    if request.HasField("deadline_s") and not (deadline_s > 0 and math.isfinite(deadline_s)):
+        raise DataError(
+            f"the deadline is {deadline_s:g} s", hint="give a number of seconds above 0"
+        )
+
+
+def resolve(serving: Serving, edition: Edition, request: pb.PredictRequest) -> Rows:
+    """Find or encode the rows that a request is about."""
+    errors: dict[int, str] = {}
+    ids: list[str] = []
+    kept: list[int] = []
+    for place, text in enumerate(request.ids):
+        try:
+            ids += normalise_ids([text])
+            kept.append(place)
+        except DataError as error:
+            errors[place] = error.message.replace("the id of row 1", "the id")
+    places = np.array(kept, dtype=np.int64)
+    digests = serving.blind(ids)
+    kind = request.WhichOneof("features")
+    if kind is not None:
+        encoded = _encoded(edition.model.encoding, request, kind)
+        return Rows(places, digests, encoded[torch.from_numpy(places)], errors)
+    rows = edition.holdings.find(digests)
+    held = rows >= 0
+    name = serving.config.name
+    errors |= {int(place): f"{name} does not hold this sample" for place in places[~held]}
+    return Rows(
+        places[held],
+        digests[held],
+        edition.holdings.inputs(rows[held]) if held.any() else torch.empty(0),
+        errors,
+    )
+
+
+def _encoded(encoding: Encoding, request: pb.PredictRequest, kind: str) -> torch.Tensor:
+    """Encode features that came with the request, as the tables are encoded."""
+    ids = list(request.ids)
+    names = encoding.column_names
+    untyped = kind == "columns"
+    features: pl.DataFrame | npt.NDArray[np.float32]
+    if kind == "columns":
+        if names is None:
+            raise DataError("this client's block is an array", hint="send the features as an array")
+        features = _frame(request.columns, names, len(ids))
+    else:
+        features = _array(request, encoding, names)
+        if names is not None:
+            features = pl.DataFrame(features, schema=list(names))
+    spec = TableSpec("id")
+    table = Table(Path("features"), spec, ids, names or ("x",), features, None, untyped=untyped)
+    return torch.from_numpy(encoding.apply(table))
+
+
+def _frame(message: pb.FeatureColumns, names: tuple[str, ...], num_ids: int) -> pl.DataFrame:
+    columns: dict[str, list[str | None]] = {}
+    for column in message.columns:
+        if column.name not in names:
+            raise DataError(
+                f"this client has no feature {quoted(column.name)}",
+                hint=f"it has {', '.join(names)}",
+            )
+        if len(column.values) != num_ids:
+            raise DataError(
+                f"the feature {quoted(column.name)} has {len(column.values)} values for "
+                f"{num_ids} ids",
+                hint="send one value for each id, empty where it is not known",
+            )
+        for row, value in enumerate(column.values):
+            if value.strip().lower() == "nan":
+                raise _not_a_number(f"the feature {quoted(column.name)}", row)
+        columns[column.name] = [value or None for value in column.values]
+    missing = [name for name in names if name not in columns]
+    if missing:
+        raise DataError(
+            f"expected {len(names)} features, got {len(columns)}: {', '.join(missing)} missing",
+            hint="send all of them, with empty values where they are not known",
+        )
+    return pl.DataFrame(columns, schema=dict.fromkeys(names, pl.String))
+
+
+def _array(
+    request: pb.PredictRequest, encoding: Encoding, names: tuple[str, ...] | None
+) -> npt.NDArray[np.float32]:
+    shape = (len(request.ids), *((len(names),) if names else encoding.input_shape))
+    try:
+        array = decode_tensor(request.array, TensorSpec(shape, torch.float32)).numpy()
+    except ContractError as error:
+        columns = f": {', '.join(names)}" if names else ""
+        raise DataError(
+            f"the features do not fit: {error.message}",
+            hint=f"this client's rows have the shape {list(shape[1:])}{columns}",
+        ) from None
+    finite = np.isfinite(array).reshape(len(array), -1).all(axis=1)
+    if not finite.all():
+        raise _not_a_number("a feature", int((~finite).argmax()))
+    return array
+
+
+def _not_a_number(what: str, row: int) -> DataError:
+    return DataError(
+        f"{what} of sample {row + 1} is not a finite number",
+        hint="send a number, or an empty value in a column where it is not known",
+    )

@@ -1,0 +1,256 @@
+"""What a client serves: the current model with its rows, and those before and after it."""
+
+import asyncio
+import gc
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from laser_vfl.client.answers import Subject
+from laser_vfl.client.artifacts import StateDirectory
+from laser_vfl.client.asking import Asker
+from laser_vfl.client.batching import Batcher
+from laser_vfl.client.block import Block, OwnModels, table_spec
+from laser_vfl.client.config import ClientConfig
+from laser_vfl.client.device import num_threads
+from laser_vfl.client.holdings import Digests, Holdings, Rowset
+from laser_vfl.client.limits import Accounts
+from laser_vfl.client.published import PublishedModel, load_published
+from laser_vfl.client.serve_table import ServeTable
+from laser_vfl.core.errors import DataError, LaserError, NotReady
+from laser_vfl.data import Encoding, Table, blind_ids, read_secret, read_table
+from laser_vfl.wire.credentials import Credentials
+
+log = logging.getLogger(__name__)
+
+HOUSE_INTERVAL_S = 1.0
+
+UNUSED_S = 60.0
+"""A model that is not the current one is let go when nobody has asked for it for so long."""
+
+
+@dataclass
+class Edition:
+    """One published model with the rows that it can answer for."""
+
+    model: PublishedModel
+    holdings: Holdings
+    representation: Batcher
+    head: Batcher | None
+    used_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def num_outputs(self) -> int:
+        """How many outputs the head has; 0 without one."""
+        return self.model.labels.num_outputs if self.model.labels else 0
+
+    @property
+    def subject(self) -> Subject:
+        """What peers are asked about."""
+        model = self.model
+        return Subject(model.run, model.settings.representation_dim, model.wire_dtype)
+
+
+class Serving:
+    """All that predictions need. It lives on the event loop; a thread of its own computes."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        state: StateDirectory,
+        block: Block,
+        own: OwnModels,
+        credentials: Credentials,
+        device: torch.device,
+    ) -> None:
+        self.config = config
+        self.current: Edition | None = None
+        self.askers: dict[str, Asker] = {}
+        self.accounts = Accounts(config.serving.requests_per_s, config.serving.samples_per_s)
+        self.num_requests = self.num_predicted = self.num_sample_errors = 0
+        self.num_by_subset: Counter[int] = Counter()
+        self.executor = ThreadPoolExecutor(1, thread_name_prefix="serving")
+        self._state = state
+        self._block = block
+        self._own = own
+        self._credentials = credentials
+        self._device = device
+        self._secret = read_secret(config.id_secret_file)
+        self._editions: dict[str, Edition] = {}
+        self._loading = asyncio.Lock()
+        self._addresses = state.read_addresses()
+        self._serve = ServeTable(config.data.serve, table_spec(config), self.blind)
+
+    @property
+    def served_run(self) -> str:
+        """The run of the current model; empty before the first."""
+        return self.current.model.run if self.current else ""
+
+    @property
+    def known_clients(self) -> frozenset[str]:
+        """The clients of the model's roster, or, before the first, those met so far."""
+        return frozenset(self.current.model.roster if self.current else self._addresses)
+
+    @property
+    def serve_problem(self) -> str:
+        """What is wrong with the serving table, if anything."""
+        return self._serve.problem
+
+    def blind(self, ids: Sequence[str]) -> Digests:
+        """Return normalised ids as they are compared."""
+        return blind_ids(ids, self._secret, self.config.federation)
+
+    def ready(self) -> Edition:
+        """Return what predictions are made with."""
+        if self.current is None:
+            raise NotReady(
+                f"{self.config.name} has no model yet", hint="ask again when training has finished"
+            )
+        return self.current
+
+    async def start(self) -> None:
+        """Read the serving table and serve what was published in an earlier life, if anything."""
+        await asyncio.to_thread(self._serve.read)
+        run = self._state.published_run
+        if run is None:
+            return
+        await self._switch(run)
+        gc.collect()
+        gc.freeze()  # what is there now stays: no use in looking through it again and again
+        log.info("serving the model of run %s", run)
+
+    async def edition(self, run: str) -> Edition | None:
+        """Return the model of a run with its rows, if there is one here."""
+        if run not in self._editions and self._state.has_model(run):
+            async with self._loading:
+                if run not in self._editions:
+                    self._editions[run] = await asyncio.to_thread(self._load, run)
+        edition = self._editions.get(run)
+        if edition is not None:
+            edition.used_at = time.monotonic()
+        return edition
+
+    async def publish(self, run: str) -> None:
+        """Serve the model of a run from now on. Requests under way end with the one before."""
+        await self._switch(run)
+        self._state.publish(run)
+        log.info("serving the model of run %s from now on", run)
+
+    def set_block(self, block: Block) -> None:
+        """Take rows from this block where its encoding fits."""
+        self._block = block
+
+    def meet(self, addresses: Mapping[str, str]) -> None:
+        """Learn where the other clients can be reached now."""
+        news = {k: v for k, v in addresses.items() if k != self.config.name}
+        if news.items() <= self._addresses.items():
+            return
+        self._addresses |= news
+        for name, asker in self.askers.items():
+            asker.move(self._addresses.get(name, asker.address))
+        try:
+            self._state.write_addresses(self._addresses)
+        except LaserError as error:
+            log.warning("%s", error)
+
+    async def keep_house(self) -> None:
+        """Follow the serving table and let go of what is not used any more, for ever."""
+        while True:
+            await asyncio.sleep(HOUSE_INTERVAL_S)
+            if await asyncio.to_thread(self._serve.refresh):
+                for edition in list(self._editions.values()):
+                    await asyncio.to_thread(self._renew, edition)
+            now = time.monotonic()
+            self._editions = {
+                run: edition
+                for run, edition in self._editions.items()
+                if edition is self.current or now - edition.used_at < UNUSED_S
+            }
+
+    async def close(self) -> None:
+        """Answer no more."""
+        for asker in self.askers.values():
+            await asker.close()
+        self.executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _switch(self, run: str) -> None:
+        edition = await self.edition(run)
+        if edition is None:
+            raise DataError(f"there is no model of run {run}", where=str(self._state.path))
+        model = edition.model
+        threads = num_threads(self.config.threads, model.addresses, self.config.name)
+        torch.set_num_threads(threads)
+        await asyncio.get_running_loop().run_in_executor(
+            self.executor, torch.set_num_threads, threads
+        )
+        for name, address in model.addresses.items():
+            if name != self.config.name and name not in self.askers:
+                asker = Asker(
+                    name,
+                    self._addresses.get(name, address),
+                    sender=self.config.name,
+                    credentials=self._credentials,
+                    together=self.config.serving.batch_requests,
+                )
+                self.askers[name] = asker
+                asker.probe(at_once=True)
+        if self.current is not None and self.current.model.roster != model.roster:
+            self.num_by_subset.clear()
+        self.current = edition
+
+    def _load(self, run: str) -> Edition:
+        model = load_published(self.config, self._state, run, self._own, self._device)
+        together = self.config.serving.batch_requests
+        example = torch.zeros(model.encoding.input_shape)
+        width = model.settings.representation_dim
+        return Edition(
+            model,
+            self._holdings(model, self._served_rows(model.encoding)),
+            Batcher(model.represent, example, self.executor, together=together),
+            Batcher(model.outputs, torch.zeros(width), self.executor, together=together)
+            if model.labels
+            else None,
+        )
+
+    def _renew(self, edition: Edition) -> None:
+        try:
+            edition.holdings = self._holdings(
+                edition.model, self._serve.rowsets(edition.model.encoding)
+            )
+        except DataError as error:
+            self._serve.complain(error)
+
+    def _served_rows(self, encoding: Encoding) -> list[Rowset]:
+        try:
+            return self._serve.rowsets(encoding)
+        except DataError as error:
+            self._serve.complain(error)
+            return []
+
+    def _holdings(self, model: PublishedModel, rowsets: list[Rowset]) -> Holdings:
+        """Gather the rows of all tables, in the encoding of this model."""
+        block = self._block
+        if block.encoding.to_json() == model.encoding.to_json():
+            tables = [table for table in (block.test, block.train) if table is not None]
+            return Holdings([*rowsets, *(Rowset(t.digests, t.inputs) for t in tables)])
+        return Holdings([*rowsets, *self._reread(model.encoding)])
+
+    def _reread(self, encoding: Encoding) -> list[Rowset]:
+        """Encode the tables as they were encoded in training, although they have changed since."""
+        rowsets = []
+        for path in (self.config.data.test, self.config.data.train):
+            if path is None:
+                continue
+            try:
+                table: Table = read_table(path, replace(table_spec(self.config), label=None))
+                inputs = torch.from_numpy(encoding.apply(table))
+            except DataError as error:
+                log.warning("the model cannot use a table any more: %s", error)
+                continue
+            rowsets.append(Rowset(self.blind(table.ids), inputs))
+        return rowsets

@@ -1,0 +1,44 @@
+"""What the rules decide, as messages."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from laser_vfl.coordinator import directives
+from laser_vfl.coordinator.directives import Directive
+from laser_vfl.coordinator.status import FederationStatus
+from laser_vfl.core.release import __version__
+from laser_vfl.v1 import coordinator_pb2 as pb
+
+
+def directive_message(directive: Directive, addresses: Sequence[tuple[str, str]]) -> pb.Directive:
+    """Return a directive as a client hears it, with everybody's address."""
+    message = _phase(directive)
+    for client, address in addresses:
+        message.addresses.add(client=client, address=address)
+    return message
+
+
+def status_message(federation: str, status: FederationStatus) -> pb.FederationStatus:
+    """Return the status of the federation of this name."""
+    return pb.FederationStatus(federation=federation, release=__version__, **asdict(status))
+
+
+def _phase(directive: Directive) -> pb.Directive:
+    match directive:
+        case directives.Gathering(run, waiting_for, wanted):
+            return pb.Directive(
+                gathering=pb.Gathering(run=run, waiting_for=waiting_for, wanted=wanted)
+            )
+        case directives.View(run, generation, members, seed):
+            return pb.Directive(
+                view=pb.View(
+                    run=run,
+                    generation=generation,
+                    members=[pb.ViewMember(**asdict(member)) for member in members],
+                    seed=seed,
+                )
+            )
+        case directives.Stopped(run, reason):
+            return pb.Directive(stopped=pb.Stopped(run=run, reason=reason))
+        case directives.Finished(run):
+            return pb.Directive(finished=pb.Finished(run=run))

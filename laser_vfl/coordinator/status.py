@@ -1,0 +1,87 @@
+"""How the federation stands, as people want to know it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from laser_vfl.coordinator.directives import Directive, Gathering, State
+from laser_vfl.coordinator.records import Registration
+from laser_vfl.core.alignment import ClientAlignment
+from laser_vfl.core.subsets import has
+
+_WORDS = {State.READY: "ready", State.RUNNING: "training", State.FINISHED: "finished"}
+
+
+@dataclass(frozen=True)
+class ClientSummary:
+    """One client of the roster; all but its name and samples is empty when it is not there."""
+
+    client: str
+    num_samples: int
+    up: bool = False
+    address: str = ""
+    has_head: bool = False
+    activity: str = ""
+    model_run: str = ""
+    next_step: int = 0
+    num_steps: int = 0
+    silent_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class FederationStatus:
+    """The run, who wants one, who is there, and how the last one ended."""
+
+    run: str
+    training: bool
+    seed: int
+    wanted: bool
+    waiting_for: tuple[str, ...]
+    clients: tuple[ClientSummary, ...]
+    last_run: str
+    last_outcome: str
+    num_samples: int
+
+
+@dataclass(frozen=True)
+class SampleCounts:
+    """How many training samples a run has, and how many of them have each client's block."""
+
+    total: int = 0
+    by_client: Mapping[str, int] = field(default_factory=dict)
+
+
+def count_samples(roster: Sequence[str], alignment: ClientAlignment) -> SampleCounts:
+    """Count by any member's training alignment: the groups in it are the same for all."""
+    groups = alignment.groups
+    return SampleCounts(
+        sum(group.size for group in groups),
+        {
+            name: sum(group.size for group in groups if has(group.observed, k))
+            for k, name in enumerate(roster)
+        },
+    )
+
+
+def summarize(
+    registration: Registration, directive: Directive, num_samples: int, now: float
+) -> ClientSummary:
+    """Describe a client that is registered."""
+    return ClientSummary(
+        registration.client,
+        num_samples,
+        up=registration.in_session,
+        address=registration.address,
+        has_head=registration.has_head,
+        activity=_activity(registration, directive),
+        model_run=registration.model_run,
+        next_step=registration.next_step,
+        num_steps=registration.num_steps,
+        silent_s=max(0.0, now - registration.seen_at),
+    )
+
+
+def _activity(registration: Registration, directive: Directive) -> str:
+    if registration.verdict is not None:
+        return "idle"
+    is_idle = isinstance(directive, Gathering) and not directive.wanted
+    return _WORDS.get(registration.state, "idle" if is_idle else "gathering")

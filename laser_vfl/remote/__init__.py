@@ -1,0 +1,1 @@
+"""Daemons seen from outside: what applications and operators ask of them. Without torch."""

@@ -1,0 +1,100 @@
+"""The predictor that applications hold: ids in, predictions of a running client daemon out."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from laser_vfl.remote.operations import ask_client_status, call, credentials_for, open_channel
+from laser_vfl.v1 import prediction_pb2_grpc
+from laser_vfl.wire.predictions import (
+    Features,
+    Predictions,
+    checked_deadline_s,
+    decode_predictions,
+    encode_request,
+)
+
+PATIENCE_S = 60.0
+"""How long to wait for an answer when the daemon decides on the deadline."""
+
+
+class Predictor:
+    """A connection to a client daemon, for any number of threads.
+
+    `deadline` is how many seconds a prediction may take, unless a call says otherwise; blocks that
+    have not come by then are left out. Without certificates only a daemon on loopback can be asked.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        deadline: float | None = None,
+        ca: str | Path | None = None,
+        cert: str | Path | None = None,
+        key: str | Path | None = None,
+    ) -> None:
+        self._address = address
+        self._deadline_s = checked_deadline_s(deadline)
+        self._channel = open_channel(address, credentials_for(address, ca, cert, key))
+        self._stub = prediction_pb2_grpc.PredictionStub(self._channel)
+
+    def predict(
+        self, ids: Iterable[Any], deadline: float | None = None, features: Features = None
+    ) -> Predictions:
+        """Predict samples by their ids, text or integers; a sample that cannot be has an error.
+
+        `features` takes the place of the client's own table for these samples: columns of values,
+        a mapping for each id, a data frame, or an array of numbers (ids, ...).
+        """
+        request = encode_request(ids, self._deadline_s if deadline is None else deadline, features)
+        # The daemon keeps the deadline; this only ends the wait for one that does not.
+        has_deadline = request.HasField("deadline_s")
+        timeout_s = request.deadline_s * 1.5 + 1.0 if has_deadline else PATIENCE_S
+        response = call(self._stub.Predict, request, self._address, timeout_s)
+        return decode_predictions(request.ids, response)
+
+    def predict_batches(
+        self,
+        batches: Iterable[Iterable[Any]],
+        deadline: float | None = None,
+        max_in_flight: int = 4,
+    ) -> Iterator[Predictions]:
+        """Yield the predictions of each batch of ids, in order, with a few requests under way.
+
+        No more batches are taken than are under way, so that there may be any number of them.
+        """
+        pool = ThreadPoolExecutor(max_in_flight, thread_name_prefix="predict")
+        waiting: deque[Future[Predictions]] = deque()
+        try:
+            for batch in batches:
+                if len(waiting) == max_in_flight:
+                    yield waiting.popleft().result()
+                waiting.append(pool.submit(self.predict, batch, deadline))
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            # Whoever gives up does not wait for the rest; close() ends what is under way.
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def status(self) -> dict[str, Any]:
+        """Return how the daemon is doing; the keys are those of `operations.client_status`."""
+        return ask_client_status(self._stub, self._address)
+
+    def close(self) -> None:
+        """End the connection, and whatever is being asked over it."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,205 @@
+"""The coordinator's RPCs, called without a network."""
+
+import asyncio
+import json
+
+import pytest
+from play import SEED, Play
+
+from laser_vfl.coordinator.daemon import _history
+from laser_vfl.coordinator.records import Run
+from laser_vfl.coordinator.service import CoordinatorService
+from laser_vfl.core.errors import ContractError, NotRegistered
+from laser_vfl.core.release import __version__
+from laser_vfl.core.settings import TrainingSettings
+from laser_vfl.v1 import coordinator_pb2 as pb
+from laser_vfl.wire.protocol import PROTOCOL_VERSION
+
+SETTINGS = TrainingSettings(representation_dim=2, batch_size=2, epochs=1, seed=SEED)
+
+
+class Caller:
+    """One client's calls, and its session, which stays open until it hangs up."""
+
+    def __init__(self, service, client):
+        self.service = service
+        self.client = client
+        self.incarnation = 0
+        self.heard = asyncio.Queue()
+        self._beats = asyncio.Queue()
+        self._session = None
+
+    async def register(self, **keys):
+        request = pb.RegisterRequest(
+            federation="churn",
+            protocol_version=PROTOCOL_VERSION,
+            client=self.client,
+            nonce=f"nonce-{self.client}",
+            **{"address": f"{self.client}:1", "has_head": True, **keys},
+        )
+        self.incarnation = (await self.service.Register(request, None)).incarnation
+
+    def open(self, **keys):
+        self._session = asyncio.create_task(self.service.Session(self._requests(), self))
+        self.beat(**keys)
+        return self._session
+
+    def beat(self, state=pb.CLIENT_STATE_JOINING, **keys):
+        self._beats.put_nowait(
+            pb.Heartbeat(client=self.client, incarnation=self.incarnation, state=state, **keys)
+        )
+
+    async def hang_up(self):
+        self._beats.put_nowait(None)
+        await self._session
+
+    async def submit(self):
+        for table in (pb.TABLE_TRAIN, pb.TABLE_TEST):
+            await self.service.SubmitIds(self._ids(table), None)
+
+    async def write(self, directive):
+        self.heard.put_nowait(directive)
+
+    async def _requests(self):
+        while (beat := await self._beats.get()) is not None:
+            yield beat
+
+    async def _ids(self, table):
+        yield pb.SubmitIdsRequest(client=self.client, incarnation=self.incarnation, table=table)
+
+
+def play_out(scene, *roster):
+    """Run a scene with a service and a caller for each client."""
+
+    async def play():
+        service = CoordinatorService("churn", SETTINGS, Play(*roster).federation)
+        async with asyncio.timeout(10):
+            await scene(service, *(Caller(service, name) for name in roster))
+
+    asyncio.run(play())
+
+
+def book(directive):
+    return [(entry.client, entry.address) for entry in directive.addresses]
+
+
+def test_addresses_are_pushed_when_they_change():
+    async def scene(service, a, b):
+        await a.register()
+        a.open()
+        first = await a.heard.get()
+        assert book(first) == [("a", "a:1")]
+        assert (first.gathering.wanted, first.gathering.waiting_for) == (False, [])
+        await b.register()
+        b.open()
+        assert (
+            book(await a.heard.get()) == book(await b.heard.get()) == [("a", "a:1"), ("b", "b:1")]
+        )
+        await b.register(address="b:2")
+        assert book(await a.heard.get()) == [("a", "a:1"), ("b", "b:2")]
+        a.beat()
+        await b.hang_up()
+        assert book(await a.heard.get()) == [("a", "a:1")]
+        assert a.heard.empty()
+        await a.hang_up()
+
+    play_out(scene, "a", "b")
+
+
+def test_retrain_is_told_to_all_and_its_seed_goes_into_the_view():
+    async def scene(service, a, b):
+        await a.register()
+        a.open()
+        await a.heard.get()
+        answer = await service.Retrain(pb.RetrainRequest(seed=0), None)
+        assert (answer.seed, answer.waiting_for) == (0, ["b"])
+        answer = await service.Retrain(pb.RetrainRequest(), None)
+        assert answer.seed == 1001
+        assert (await a.heard.get()).gathering.wanted
+        await b.register()
+        b.open()
+        await a.submit()
+        await b.submit()
+        for caller in (a, b):
+            caller.beat(pb.CLIENT_STATE_READY, run="run-1")
+        while not (directive := await a.heard.get()).HasField("view"):
+            pass
+        assert directive.view.seed == 1001
+        assert [member.client for member in directive.view.members] == ["a", "b"]
+        assert book(directive) == [("a", "a:1"), ("b", "b:1")]
+
+    play_out(scene, "a", "b")
+
+
+def test_retrain_refuses_a_seed_out_of_range():
+    async def scene(service, a):
+        with pytest.raises(ContractError, match="expected a seed"):
+            await service.Retrain(pb.RetrainRequest(seed=2**63), None)
+
+    play_out(scene, "a")
+
+
+def test_status_says_everything():
+    async def scene(service, a, b):
+        await a.register(wants_run=True)
+        a.open(model_run="run-0", num_steps=4)
+        await a.heard.get()
+        status = await service.GetStatus(pb.GetStatusRequest(), None)
+        assert (status.federation, status.release, status.seed) == ("churn", __version__, SEED)
+        assert (status.wanted, status.waiting_for) == (True, ["a", "b"])
+        first, second = status.clients
+        assert (first.client, first.up, first.address) == ("a", True, "a:1")
+        assert (first.activity, first.model_run, first.num_steps) == ("gathering", "run-0", 4)
+        assert (second.client, second.up, second.activity) == ("b", False, "")
+
+    play_out(scene, "a", "b")
+
+
+def test_an_old_session_hears_nothing_of_the_renewed_one():
+    async def scene(service, a):
+        await a.register(wants_run=True, has_head=False)
+        session = a.open()
+        await a.heard.get()
+        await a.submit()
+        assert (await a.heard.get()).HasField("stopped")
+        old = a.incarnation
+        await a.register(has_head=False)
+        assert a.incarnation > old
+        new = Caller(service, "a")
+        new.incarnation = a.incarnation
+        new.open()
+        assert book(await new.heard.get()) == [("a", "a:1")]
+        a.incarnation = old
+        a.beat()
+        with pytest.raises(NotRegistered):
+            await session
+        assert a.heard.empty()
+        new.beat()
+        await new.hang_up()
+
+    play_out(scene, "a")
+
+
+@pytest.mark.parametrize("address", ["x" * 301, "a:1\n"])
+def test_an_address_that_nobody_should_see_is_refused(address):
+    async def scene(service, a):
+        with pytest.raises(ContractError, match="cannot be an address"):
+            await a.register(address=address)
+
+    play_out(scene, "a")
+
+
+def test_a_model_run_that_nobody_should_see_is_refused():
+    async def scene(service, a):
+        await a.register()
+        session = a.open(model_run="\x1b[2J")
+        with pytest.raises(ContractError, match="cannot be the id of a run"):
+            await session
+
+    play_out(scene, "a")
+
+
+def test_the_history_has_the_seed(tmp_path):
+    _history(tmp_path, "")("started", Run("run-1", ("a",), 42, {}), "")
+    line = json.loads((tmp_path / "runs.jsonl").read_text())
+    assert (line["run"], line["event"], line["seed"]) == ("run-1", "started", 42)

@@ -1,0 +1,139 @@
+"""What people are told of the federation."""
+
+from play import SEED, Play, started
+
+from laser_vfl.coordinator.directives import StartRule, State
+from laser_vfl.coordinator.status import ClientSummary
+
+
+def activities(play):
+    return [client.activity for client in play.federation.status(play.now).clients]
+
+
+def test_nobody_is_there():
+    status = Play("a", "b").federation.status(1000.0)
+    assert status.clients == (ClientSummary("a", 0), ClientSummary("b", 0))
+    assert (status.run, status.training, status.seed, status.wanted) == ("", False, SEED, False)
+    assert (status.waiting_for, status.last_run, status.num_samples) == ((), "", 0)
+
+
+def test_a_client_in_full():
+    play = Play("a", "b")
+    play.come("a", has_head=False, wants_run=False)
+    play.beat("a", next_step=3, model_run="run-0", num_steps=9)
+    [a, b] = play.federation.status(play.now + 1.5).clients
+    assert a == ClientSummary(
+        "a",
+        0,
+        up=True,
+        address="a:1",
+        has_head=False,
+        activity="idle",
+        model_run="run-0",
+        next_step=3,
+        num_steps=9,
+        silent_s=1.5,
+    )
+    assert not b.up
+
+
+def test_a_heartbeat_says_which_model_is_served_and_how_long_the_run_is():
+    play = started("a")
+    play.beat("a", state=State.RUNNING, run="run-1", next_step=2, model_run="run-0", num_steps=8)
+    assert (play.clients["a"].model_run, play.clients["a"].num_steps) == ("run-0", 8)
+    play.beat("a", state=State.FINISHED, run="run-1", next_step=8)
+    assert (play.clients["a"].model_run, play.clients["a"].num_steps) == ("", 0)
+
+
+def test_activity_follows_the_run():
+    play = Play("a", "b")
+    play.idle("a")
+    assert activities(play) == ["idle", ""]
+    play.join("b", 1)
+    assert activities(play) == ["gathering", "gathering"]
+    play.submit("a", 1)
+    assert activities(play) == ["gathering", "gathering"]
+    play.ready("a")
+    assert activities(play) == ["ready", "gathering"]
+    play.ready("b")
+    play.beat("a", "b", state=State.RUNNING, run="run-1")
+    assert activities(play) == ["training", "training"]
+    play.beat("a", state=State.FINISHED, run="run-1")
+    assert activities(play) == ["finished", "training"]
+    play.beat("b", state=State.FINISHED, run="run-1")
+    assert activities(play) == ["idle", "idle"]
+    play.idle("a", "b")
+    assert activities(play) == ["idle", "idle"]
+
+
+def test_the_run_from_wish_to_end():
+    play = Play("a", "b")
+    play.join("a", 1)
+    status = play.federation.status(play.now)
+    assert (status.run, status.wanted, status.waiting_for) == ("", True, ("b",))
+    play.join("b", 1)
+    status = play.federation.status(play.now)
+    assert (status.run, status.training, status.waiting_for) == ("run-1", False, ())
+    play.ready("a", "b")
+    status = play.federation.status(play.now)
+    assert (status.run, status.training, status.wanted) == ("run-1", True, False)
+    assert (status.last_run, status.last_outcome) == ("", "")
+    play.beat("a", "b", state=State.FINISHED, run="run-1")
+    status = play.federation.status(play.now)
+    assert (status.run, status.training) == ("", False)
+    assert (status.last_run, status.last_outcome) == ("run-1", "finished")
+
+
+def test_the_seed_is_the_runs_or_the_next_ones():
+    play = Play("a")
+    play.federation.retrain(42)
+    assert play.federation.status(play.now).seed == 42
+    play.idle("a")
+    play.submit("a", 1)
+    play.ready("a")
+    assert play.federation.status(play.now).seed == 42
+    play.beat("a", state=State.FINISHED, run="run-1")
+    assert play.federation.status(play.now).seed == SEED
+
+
+def test_a_stopped_run_says_why_and_one_given_up_does_not_count():
+    play = started("a", "b")
+    play.federation.stopped(play.clients["b"], "the disk is full")
+    status = play.federation.status(play.now)
+    assert (status.last_run, status.last_outcome) == ("run-1", "lost b: the disk is full")
+    play.join("a", 1)
+    play.join("b", 1)
+    play.disconnect("b")
+    assert play.federation.status(play.now).last_run == "run-1"
+
+
+def test_samples_are_counted_for_the_run_and_remembered_after_it():
+    play = Play("a", "b", "c", start=StartRule(quorum=2, after_s=0))
+    play.join("a", 1, 2, 3)
+    play.join("b", 3, 4)
+
+    def counts():
+        status = play.federation.status(play.now)
+        return status.num_samples, [client.num_samples for client in status.clients]
+
+    assert counts() == (4, [3, 2, 0])
+    play.ready("a", "b")
+    play.beat("a", "b", state=State.FINISHED, run="run-1")
+    assert play.federation.run is None
+    assert counts() == (4, [3, 2, 0])
+    play.idle("a", "b")
+    play.join("c", 1)
+    play.submit("b", 4)
+    assert play.federation.run.members == ("b", "c")
+    assert counts() == (2, [0, 1, 1])
+
+
+def test_who_wants_a_run_during_another_is_seen():
+    play = Play("a", "late", start=StartRule(quorum=1, after_s=0))
+    play.join("a", 1)
+    play.ready("a")
+    assert not play.federation.status(play.now).wanted
+    play.come("late")
+    status = play.federation.status(play.now)
+    assert (status.wanted, status.waiting_for) == (True, ())
+    assert activities(play) == ["ready", "gathering"]
