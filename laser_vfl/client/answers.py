@@ -1,8 +1,7 @@
-"""Questions to peers and their answers, as they are put together and taken apart."""
+"""Questions to peers, and their answers."""
 
 import asyncio
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,11 +40,17 @@ class Question:
     digests: bytes
     give_up_at: float
     answer: "asyncio.Future[Answer]"
+    asked_at: float = 0.0
 
     @property
     def num_ids(self) -> int:
         """How many samples it is about."""
         return len(self.digests) // DIGEST_BYTES
+
+    def settle(self, answer: Answer) -> None:
+        """Answer, if anybody still waits."""
+        if not self.answer.done():
+            self.answer.set_result(answer)
 
 
 def decoded(response: pb.RepresentResponse, subject: Subject, num_ids: int) -> Answer:
@@ -67,18 +72,3 @@ def decoded(response: pb.RepresentResponse, subject: Subject, num_ids: int) -> A
 def nothing(problem: str) -> Answer:
     """Return an answer that has no block, and says why."""
     return Answer(np.empty(0, dtype=np.uint32), np.empty((0, 0), dtype=np.float32), problem)
-
-
-def answer_all(questions: Sequence[Question], answer: Answer) -> None:
-    """Give each question its part of an answer to all of them."""
-    start = 0
-    for question in questions:
-        stop = start + question.num_ids
-        if not question.answer.done():
-            part = answer
-            if len(questions) > 1 and not answer.problem:
-                first, last = np.searchsorted(answer.places, (start, stop))
-                places = answer.places[first:last] - np.uint32(start)
-                part = Answer(places, answer.representations[first:last])
-            question.answer.set_result(part)
-        start = stop

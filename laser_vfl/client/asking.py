@@ -1,28 +1,24 @@
-"""Asks one peer for representations: in few and large messages, and not while it fails."""
+"""Asks one peer for representations over one stream, and not while it fails."""
 
 import asyncio
 import logging
 import time
 from collections import deque
-from dataclasses import dataclass
 
 import grpc
 import grpc.aio
 
-from laser_vfl.client.answers import Answer, Question, Subject, answer_all, decoded, nothing
+from laser_vfl.client.answers import Answer, Question, Subject, decoded, nothing
 from laser_vfl.client.breaker import Breaker
 from laser_vfl.core.errors import ContractError
 from laser_vfl.v1 import peer_pb2 as pb
 from laser_vfl.wire.credentials import Credentials
 from laser_vfl.wire.frames import open_represent
-from laser_vfl.wire.protocol import FRAME_OPTIONS, MAX_IDS, MAX_TENSOR_BYTES
+from laser_vfl.wire.protocol import FRAME_OPTIONS
 from laser_vfl.wire.server import open_channel
 from laser_vfl.wire.status import error_from, retry_after_s
 
 log = logging.getLogger(__name__)
-
-MAX_UNANSWERED = 2
-"""So many messages to a peer are unanswered at once; what is asked meanwhile goes into the next."""
 
 PROBE_TIMEOUT_S = 1.0
 
@@ -33,34 +29,16 @@ RECONNECT: list[tuple[str, int]] = [
 ]
 
 
-@dataclass(frozen=True)
-class Batch:
-    """The questions of one message."""
-
-    questions: list[Question]
-    sent_at: float
-
-    @property
-    def num_ids(self) -> int:
-        """How many samples it is about."""
-        return sum(question.num_ids for question in self.questions)
-
-
 class Asker:
     """The questions of this client to one peer, over one stream."""
 
-    def __init__(
-        self, peer: str, address: str, *, sender: str, credentials: Credentials, together: bool
-    ) -> None:
+    def __init__(self, peer: str, address: str, *, sender: str, credentials: Credentials) -> None:
         self.peer = peer
         self.breaker = Breaker()
         self.num_wanted = self.num_available = 0
         self._sender = sender
         self._credentials = credentials
-        self._together = together
-        self._waiting: list[Question] = []
-        self._unanswered: deque[Batch] = deque()
-        self._not_before = 0.0
+        self._unanswered: deque[Question] = deque()
         self._stream: asyncio.Task[None] | None = None
         self._outbox: asyncio.Queue[bytes] = asyncio.Queue()
         self._probing: asyncio.Task[None] | None = None
@@ -82,11 +60,9 @@ class Asker:
         loop = asyncio.get_running_loop()
         question = Question(subject, digests, give_up_at, loop.create_future())
         if self.breaker.is_open:
-            question.answer.set_result(nothing(self.breaker.problem))
+            question.settle(nothing(self.breaker.problem))
         else:
-            self._waiting.append(question)
-            if len(self._waiting) == 1:
-                loop.call_soon(self._send)
+            self._send(question)
         return question.answer
 
     def gave_up(self, waited_s: float) -> None:
@@ -114,42 +90,18 @@ class Asker:
         self.address = address
         self._channel = open_channel(address, self._credentials, [*FRAME_OPTIONS, *RECONNECT])
 
-    def _send(self) -> None:
-        """Send what waits, as far as the peer is ready for it."""
-        now = time.monotonic()
-        if now < self._not_before:
-            asyncio.get_running_loop().call_later(self._not_before - now, self._send)
-            return
-        while self._waiting and len(self._unanswered) < MAX_UNANSWERED:
-            questions = self._take()
-            self._unanswered.append(Batch(questions, now))
-            sender = ""
-            if self._stream is None:
-                self._outbox = asyncio.Queue()
-                self._stream = asyncio.create_task(self._converse(self._outbox))
-                sender = self._sender
-            request = pb.RepresentRequest(
-                run=questions[0].subject.run,
-                sender=sender,
-                digests=b"".join([question.digests for question in questions]),
-            )
-            self._outbox.put_nowait(request.SerializeToString())
-
-    def _take(self) -> list[Question]:
-        """Take questions about the same run for one message."""
-        subject = self._waiting[0].subject
-        most = min(MAX_IDS, MAX_TENSOR_BYTES // (subject.width * subject.dtype.itemsize))
-        num_ids = 0
-        taken: list[Question] = []
-        for question in self._waiting:
-            num_ids += question.num_ids
-            if question.subject != subject or (taken and num_ids > most):
-                break
-            taken.append(question)
-            if not self._together:
-                break
-        del self._waiting[: len(taken)]
-        return taken
+    def _send(self, question: Question) -> None:
+        sender = ""
+        if self._stream is None:
+            sender = self._sender
+            self._outbox = asyncio.Queue()
+            self._stream = asyncio.create_task(self._converse(self._outbox))
+        request = pb.RepresentRequest(
+            run=question.subject.run, sender=sender, digests=question.digests
+        )
+        question.asked_at = time.monotonic()
+        self._unanswered.append(question)
+        self._outbox.put_nowait(request.SerializeToString())
 
     async def _converse(self, outbox: "asyncio.Queue[bytes]") -> None:
         """Write questions and read answers until the stream ends, and take note of why it did."""
@@ -171,13 +123,11 @@ class Asker:
     def _hear(self, response: pb.RepresentResponse) -> None:
         if not self._unanswered:
             raise ContractError("an answer without a question")
-        batch = self._unanswered[0]
-        answer = decoded(response, batch.questions[0].subject, batch.num_ids)
+        question = self._unanswered[0]
+        answer = decoded(response, question.subject, question.num_ids)
         self._unanswered.popleft()
-        self.breaker.answered(time.monotonic() - batch.sent_at)
-        answer_all(batch.questions, answer)
-        if self._waiting:
-            self._send()
+        self.breaker.answered(time.monotonic() - question.asked_at)
+        question.settle(answer)
 
     def _refused(self, error: grpc.aio.AioRpcError) -> None:
         """The stream failed. Who asked too much tries again as soon as it may, if there is time."""
@@ -187,13 +137,18 @@ class Asker:
             self._lost(problem)
             return
         self._stream = None
-        self._not_before = time.monotonic() + wait_s
-        unanswered = [q for batch in self._unanswered for q in batch.questions]
-        self._unanswered.clear()
-        too_late = [q for q in unanswered if q.give_up_at <= self._not_before]
-        answer_all(too_late, nothing(problem))
-        self._waiting = [q for q in unanswered if q.give_up_at > self._not_before] + self._waiting
-        self._send()
+        unanswered, self._unanswered = self._unanswered, deque()
+        for question in unanswered:
+            if question.give_up_at <= time.monotonic() + wait_s:
+                question.settle(nothing(problem))
+            else:
+                asyncio.get_running_loop().call_later(wait_s, self._ask_again, question)
+
+    def _ask_again(self, question: Question) -> None:
+        if self.breaker.is_open:
+            question.settle(nothing(self.breaker.problem))
+        else:
+            self._send(question)
 
     def _lost(self, problem: str) -> None:
         self._stream = None
@@ -209,10 +164,9 @@ class Asker:
         if self._stream is not None:
             self._stream.cancel()
             self._stream = None
-        unanswered = [q for batch in self._unanswered for q in batch.questions]
-        answer_all([*unanswered, *self._waiting], nothing(problem))
+        for question in self._unanswered:
+            question.settle(nothing(problem))
         self._unanswered.clear()
-        self._waiting.clear()
 
     async def _probe(self, *, at_once: bool) -> None:
         while True:

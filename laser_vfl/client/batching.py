@@ -1,4 +1,4 @@
-"""One forward for all that is asked at the same time; an idle model starts at once."""
+"""Forwards off the event loop: one for all that has gathered while the last one was computed."""
 
 import asyncio
 import time
@@ -32,6 +32,9 @@ class Batcher:
         """Return the outputs of these rows, when they are there."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[torch.Tensor] = loop.create_future()
+        if not self._busy and len(rows) <= self._inline_rows:
+            _settle(future, self._forward, rows)
+            return future
         self._waiting.append((rows, future))
         if not self._busy:
             self._busy = True
@@ -45,16 +48,8 @@ class Batcher:
             return
         rows = torch.cat([rows for rows, _ in batch]) if len(batch) > 1 else batch[0][0]
         loop = asyncio.get_running_loop()
-        if len(rows) > self._inline_rows:
-            done = loop.run_in_executor(self._executor, self._forward, rows)
-            done.add_done_callback(lambda done: self._hand_out(batch, done))
-            return
-        done = loop.create_future()
-        try:
-            done.set_result(self._forward(rows))
-        except Exception as error:
-            done.set_exception(error)
-        self._hand_out(batch, done)
+        done = loop.run_in_executor(self._executor, self._forward, rows)
+        done.add_done_callback(lambda done: self._hand_out(batch, done))
 
     def _take(self) -> list[tuple[torch.Tensor, asyncio.Future[torch.Tensor]]]:
         num_rows, count = 0, 0
@@ -81,7 +76,14 @@ class Batcher:
                 else:
                     future.set_result(done.result()[start:stop])
             start = stop
-        asyncio.get_running_loop().call_soon(self._next)
+        self._next()
+
+
+def _settle(future: asyncio.Future[torch.Tensor], forward: Forward, rows: torch.Tensor) -> None:
+    try:
+        future.set_result(forward(rows))
+    except Exception as error:
+        future.set_exception(error)
 
 
 def _inline_rows(forward: Forward, example_row: torch.Tensor) -> int:

@@ -1,7 +1,7 @@
 """What an application asks: ids and perhaps features, checked and turned into rows for a model."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +10,9 @@ import numpy.typing as npt
 import polars as pl
 import torch
 
+from laser_vfl.client.edition import Edition
 from laser_vfl.client.holdings import Digests
-from laser_vfl.client.serving import Edition, Serving
+from laser_vfl.client.serving import Serving
 from laser_vfl.core.errors import ContractError, DataError, quoted
 from laser_vfl.data import Encoding, Table, TableSpec, normalise_ids
 from laser_vfl.v1 import prediction_pb2 as pb
@@ -48,16 +49,7 @@ def check_request(request: pb.PredictRequest) -> None:
 
 def resolve(serving: Serving, edition: Edition, request: pb.PredictRequest) -> Rows:
     """Find or encode the rows that a request is about."""
-    errors: dict[int, str] = {}
-    ids: list[str] = []
-    kept: list[int] = []
-    for place, text in enumerate(request.ids):
-        try:
-            ids += normalise_ids([text])
-            kept.append(place)
-        except DataError as error:
-            errors[place] = error.message.replace("the id of row 1", "the id")
-    places = np.array(kept, dtype=np.int64)
+    ids, places, errors = _normalised(request.ids)
     digests = serving.blind(ids)
     kind = request.WhichOneof("features")
     if kind is not None:
@@ -73,6 +65,26 @@ def resolve(serving: Serving, edition: Edition, request: pb.PredictRequest) -> R
         edition.holdings.inputs(rows[held]) if held.any() else torch.empty(0),
         errors,
     )
+
+
+def _normalised(
+    texts: Sequence[str],
+) -> tuple[list[str], npt.NDArray[np.int64], dict[int, str]]:
+    """Return the ids in their normal form, where they stand, and what is wrong with the others."""
+    try:
+        return normalise_ids(texts), np.arange(len(texts)), {}
+    except DataError:
+        pass  # now one by one, to see which
+    ids: list[str] = []
+    places: list[int] = []
+    errors: dict[int, str] = {}
+    for place, text in enumerate(texts):
+        try:
+            ids += normalise_ids([text])
+            places.append(place)
+        except DataError as error:
+            errors[place] = error.message.replace("the id of row 1", "the id")
+    return ids, np.array(places, dtype=np.int64), errors
 
 
 def _encoded(encoding: Encoding, request: pb.PredictRequest, kind: str) -> torch.Tensor:

@@ -10,7 +10,8 @@ import grpc.aio
 import numpy as np
 import torch
 
-from laser_vfl.client.serving import Edition, Serving
+from laser_vfl.client.edition import Edition
+from laser_vfl.client.serving import Serving
 from laser_vfl.core.alignment import DIGEST_BYTES
 from laser_vfl.core.errors import (
     ContractError,

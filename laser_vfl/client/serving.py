@@ -7,20 +7,21 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import torch
 
-from laser_vfl.client.answers import Subject
 from laser_vfl.client.artifacts import StateDirectory
 from laser_vfl.client.asking import Asker
 from laser_vfl.client.batching import Batcher
 from laser_vfl.client.block import Block, OwnModels, table_spec
 from laser_vfl.client.config import ClientConfig
 from laser_vfl.client.device import num_threads
+from laser_vfl.client.edition import Edition
 from laser_vfl.client.holdings import Digests, Holdings, Rowset
 from laser_vfl.client.limits import Accounts
 from laser_vfl.client.published import PublishedModel, load_published
+from laser_vfl.client.rounds import Rounds
 from laser_vfl.client.serve_table import ServeTable
 from laser_vfl.core.errors import DataError, LaserError, NotReady
 from laser_vfl.data import Encoding, Table, blind_ids, read_secret, read_table
@@ -32,28 +33,6 @@ HOUSE_INTERVAL_S = 1.0
 
 UNUSED_S = 60.0
 """A model that is not the current one is let go when nobody has asked for it for so long."""
-
-
-@dataclass
-class Edition:
-    """One published model with the rows that it can answer for."""
-
-    model: PublishedModel
-    holdings: Holdings
-    representation: Batcher
-    head: Batcher | None
-    used_at: float = field(default_factory=time.monotonic)
-
-    @property
-    def num_outputs(self) -> int:
-        """How many outputs the head has; 0 without one."""
-        return self.model.labels.num_outputs if self.model.labels else 0
-
-    @property
-    def subject(self) -> Subject:
-        """What peers are asked about."""
-        model = self.model
-        return Subject(model.run, model.settings.representation_dim, model.wire_dtype)
 
 
 class Serving:
@@ -71,6 +50,7 @@ class Serving:
         self.config = config
         self.current: Edition | None = None
         self.askers: dict[str, Asker] = {}
+        self.rounds = Rounds(self.askers, together=config.serving.batch_requests)
         self.accounts = Accounts(config.serving.requests_per_s, config.serving.samples_per_s)
         self.num_requests = self.num_predicted = self.num_sample_errors = 0
         self.num_by_subset: Counter[int] = Counter()
@@ -174,6 +154,7 @@ class Serving:
 
     async def close(self) -> None:
         """Answer no more."""
+        await self.rounds.close()
         for asker in self.askers.values():
             await asker.close()
         self.executor.shutdown(wait=False, cancel_futures=True)
@@ -195,7 +176,6 @@ class Serving:
                     self._addresses.get(name, address),
                     sender=self.config.name,
                     credentials=self._credentials,
-                    together=self.config.serving.batch_requests,
                 )
                 self.askers[name] = asker
                 asker.probe(at_once=True)
