@@ -5,9 +5,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from laser_vfl.cli.predict import parse_seconds
+from laser_vfl.cli.durations import parse_seconds
 from laser_vfl.core.errors import TrainingStopped
-from laser_vfl.remote.operations import coordinator_status, credentials_for, retrain
+from laser_vfl.remote.calls import credentials_for
+from laser_vfl.remote.operations import coordinator_status, retrain
 
 POLL_S = 0.3
 

@@ -11,7 +11,11 @@ from rich.text import Text
 
 from laser_vfl.config.text import one_line
 from laser_vfl.core.errors import ConfigError
-from laser_vfl.remote.operations import client_status, coordinator_status, credentials_for
+from laser_vfl.remote.calls import credentials_for
+from laser_vfl.remote.operations import client_status, coordinator_status
+
+NUM_LETTERS = 8
+"""Enough of a run to tell it from others in a table."""
 
 
 def run_status(
@@ -43,10 +47,10 @@ def print_federation(status: dict[str, Any], console: Console) -> None:
     if status["training"]:
         _say(console, f"training run {status['run']} with seed {status['seed']}")
     elif status["wanted"]:
-        waiting_for = ", ".join(status["waiting_for"]) or "nobody"
-        _say(console, f"the next run waits for {waiting_for}")
+        waiting_for = ", ".join(status["waiting_for"])
+        _say(console, f"the next run {f'waits for {waiting_for}' if waiting_for else 'starts now'}")
     else:
-        _say(console, "no run is wanted")
+        _say(console, "no run is wanted or under way")
     if status["last_run"]:
         _say(console, f"last run {status['last_run']}: {status['last_outcome']}")
     table = _table("client", "up", "doing", ">step", "model", "head", ">has block")
@@ -58,7 +62,7 @@ def print_federation(status: dict[str, Any], console: Console) -> None:
             "yes" if client["up"] else "no",
             client["activity"] if client["up"] else "",
             steps,
-            client["model_run"],
+            (client["model_run"] or "")[:NUM_LETTERS],
             "yes" if client["has_head"] else "",
             _share(client["num_samples"], status["num_samples"]),
         )
@@ -79,7 +83,7 @@ def print_client(status: dict[str, Any], console: Console) -> None:
         _say(console, "no model yet")
     else:
         trained = time.strftime("%Y-%m-%d %H:%M", time.localtime(model["trained_at"]))
-        _say(console, f"model of run {model['run']}, {model['num_steps']} steps, trained {trained}")
+        _say(console, f"model of run {model['run']}, {trained}, {model['num_steps']} steps")
     _say(
         console,
         f"{status['num_held']} samples held; {status['num_requests']} requests, "
@@ -98,23 +102,32 @@ def _print_scores(model: dict[str, Any], counts: dict[str, int], console: Consol
     subsets = dict.fromkeys([*model["scores"], *counts])
     for blocks in sorted(subsets, key=lambda blocks: blocks.count(",")):
         _row(table, blocks, _score(model["scores"].get(blocks)), counts.get(blocks, 0))
-    _row(table, "all test samples", _score(model["score"]), sum(counts.values()), style="bold")
+    _row(
+        table,
+        "whatever each sample has",
+        _score(model["score"]),
+        sum(counts.values()),
+        style="bold",
+    )
     console.print(table)
 
 
 def _print_peers(peers: list[dict[str, Any]], console: Console) -> None:
-    table = _table("peer", "available", ">usual ms", ">block there", ">asked us", ">refused")
+    table = _table("peer", "available", ">usual ms", ">had block", ">asked us", ">refused")
     for peer in peers:
         _row(
             table,
             peer["client"],
-            "yes" if peer["available"] else peer["problem"] or "no",
+            "yes" if peer["available"] else "no",
             "" if peer["usual_s"] is None else f"{peer['usual_s'] * 1e3:.1f}",
             _share(peer["num_available"], peer["num_wanted"]),
             peer["num_requests"],
             peer["num_refused"],
         )
     console.print(table)
+    for peer in peers:
+        if peer["problem"]:
+            _say(console, f"{peer['client']}: {peer['problem']}")
 
 
 def _table(*names: str) -> Table:

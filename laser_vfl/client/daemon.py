@@ -1,7 +1,6 @@
 """The client's life: load, build, serve, take part in runs; then drain and leave."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Self
@@ -24,9 +23,9 @@ from laser_vfl.v1.prediction_pb2_grpc import add_PredictionServicer_to_server
 from laser_vfl.wire.credentials import Credentials, load_credentials, plaintext
 from laser_vfl.wire.frames import add_exchange, add_represent
 from laser_vfl.wire.protocol import FRAME_OPTIONS
-from laser_vfl.wire.server import open_channel, start_server
+from laser_vfl.wire.server import Server, open_channel, start_server
 
-log = logging.getLogger(__name__)
+PREDICTION = "laser_vfl.v1.Prediction"
 
 
 async def run_client(
@@ -112,12 +111,19 @@ class ClientDaemon:
         )
         stack.push_async_callback(predict_server.stop)
         self.predict_address = predict_server.address
-        keeping_house = asyncio.create_task(serving.keep_house())
-        stack.callback(keeping_house.cancel)
+        for work in (serving.keep_house(), _announce(predict_server, serving)):
+            stack.callback(asyncio.create_task(work).cancel)
 
     async def _stop(self, farewell: str) -> None:
         await self._session.close(farewell)
         await self._stack.aclose()
+
+
+async def _announce(server: Server, serving: Serving) -> None:
+    """Let the health service of the prediction port say whether there is a model yet."""
+    await server.set_healthy(False, PREDICTION)
+    await serving.has_model.wait()
+    await server.set_healthy(True, PREDICTION)
 
 
 def _credentials(config: ClientConfig, *, insecure: bool) -> Credentials:

@@ -14,7 +14,8 @@ from laser_vfl.client.config import ClientConfig
 from laser_vfl.client.daemon import ClientDaemon
 from laser_vfl.client.predicting import predict
 from laser_vfl.config.loading import load_config
-from laser_vfl.wire.predictions import Features, Predictions, decode_predictions, encode_request
+from laser_vfl.wire.predictions import Predictions, decode_predictions
+from laser_vfl.wire.requests import Features, encode_request
 
 T = TypeVar("T")
 

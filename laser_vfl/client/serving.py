@@ -49,6 +49,7 @@ class Serving:
     ) -> None:
         self.config = config
         self.current: Edition | None = None
+        self.has_model = asyncio.Event()
         self.askers: dict[str, Asker] = {}
         self.rounds = Rounds(self.askers, together=config.serving.batch_requests)
         self.accounts = Accounts(config.serving.requests_per_s, config.serving.samples_per_s)
@@ -142,15 +143,10 @@ class Serving:
         """Follow the serving table and let go of what is not used any more, for ever."""
         while True:
             await asyncio.sleep(HOUSE_INTERVAL_S)
-            if await asyncio.to_thread(self._serve.refresh):
-                for edition in list(self._editions.values()):
-                    await asyncio.to_thread(self._renew, edition)
-            now = time.monotonic()
-            self._editions = {
-                run: edition
-                for run, edition in self._editions.items()
-                if edition is self.current or now - edition.used_at < UNUSED_S
-            }
+            try:
+                await self._tidy()
+            except Exception:
+                log.exception("this is a bug; serving goes on with the rows as they were")
 
     async def close(self) -> None:
         """Answer no more."""
@@ -158,6 +154,15 @@ class Serving:
         for asker in self.askers.values():
             await asker.close()
         self.executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _tidy(self) -> None:
+        if await asyncio.to_thread(self._serve.refresh):
+            for edition in list(self._editions.values()):
+                await asyncio.to_thread(self._renew, edition)
+        now = time.monotonic()
+        for run, edition in list(self._editions.items()):
+            if edition is not self.current and now - edition.used_at > UNUSED_S:
+                del self._editions[run]
 
     async def _switch(self, run: str) -> None:
         edition = await self.edition(run)
@@ -182,6 +187,7 @@ class Serving:
         if self.current is not None and self.current.model.roster != model.roster:
             self.num_by_subset.clear()
         self.current = edition
+        self.has_model.set()
 
     def _load(self, run: str) -> Edition:
         model = load_published(self.config, self._state, run, self._own, self._device)

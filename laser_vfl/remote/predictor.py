@@ -7,15 +7,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from laser_vfl.remote.operations import ask_client_status, call, credentials_for, open_channel
+from laser_vfl.remote.calls import call, credentials_for, open_channel
+from laser_vfl.remote.operations import ask_client_status
 from laser_vfl.v1 import prediction_pb2_grpc
-from laser_vfl.wire.predictions import (
-    Features,
-    Predictions,
-    checked_deadline_s,
-    decode_predictions,
-    encode_request,
-)
+from laser_vfl.wire.predictions import Predictions, decode_predictions
+from laser_vfl.wire.requests import Features, checked_deadline_s, encode_request
 
 PATIENCE_S = 60.0
 """How long to wait for an answer when the daemon decides on the deadline."""

@@ -26,9 +26,9 @@ class Server:
         self._health = health
         self.address = address
 
-    async def set_healthy(self, healthy: bool) -> None:
+    async def set_healthy(self, healthy: bool, service: str = "") -> None:
         """Tell the health service, and so whoever watches it, whether to send work here."""
-        await self._health.set("", _SERVING if healthy else _NOT_SERVING)
+        await self._health.set(service, _SERVING if healthy else _NOT_SERVING)
 
     async def stop(self, grace_s: float = 1.0) -> None:
         """Refuse new calls, let running ones end, then close."""

@@ -20,6 +20,8 @@ import yaml
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
+from laser_vfl import Predictor
+
 HERE = Path(__file__).parent
 POLL_S = 0.02
 START_S = 60.0
@@ -61,9 +63,9 @@ class Authority:
             files["cert"].write_bytes(b"".join(b.bytes() for b in certificate.cert_chain_pems))
         return {key: str(path) for key, path in files.items()}
 
-    def channel(self, address: str) -> grpc.Channel:
+    def channel(self, address: str, name: str = "tester") -> grpc.Channel:
         """Return a channel of somebody who holds a certificate of this authority."""
-        tls = {key: Path(path).read_bytes() for key, path in self.issue("tester").items()}
+        tls = {key: Path(path).read_bytes() for key, path in self.issue(name).items()}
         credentials = grpc.ssl_channel_credentials(tls["ca"], tls["key"], tls["cert"])
         return grpc.secure_channel(address, credentials)
 
@@ -260,6 +262,12 @@ class Site(AbstractContextManager["Site"]):
             name, "client", "run", "--config", path.name, *self._insecure, *arguments, label=file
         )
 
+    @property
+    def tls_options(self) -> list[str]:
+        """How a command that asks the coordinator shows who it is."""
+        files = self.authority.issue("tester") if self.authority else {}
+        return [word for key, path in files.items() for word in (f"--{key}", path)]
+
     def events(self) -> list[str]:
         """What the coordinator's history says has happened to runs."""
         path = self.path / "coordinator-state" / "runs.jsonl"
@@ -281,6 +289,75 @@ class Site(AbstractContextManager["Site"]):
         if self.authority and "tls" not in config:
             config["tls"] = self.authority.issue(name)
         return config
+
+
+class Federation:
+    """Clients that have trained together and serve; every sample is at all of them."""
+
+    def __init__(
+        self,
+        site: Site,
+        roster: Sequence[str],
+        training: Mapping[str, Any],
+        *,
+        start: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
+        people = People(90)
+        for name in roster:
+            people.write(site.path, name, p_hold=1.0, test_share=0.3)
+        self.site = site
+        self.roster = list(roster)
+        self.ids = [f"person-{i:05d}" for i in range(63, 90)]
+        """The samples of the test table."""
+        self._more = more
+        self.coordinator_config = site.coordinator_config(roster, training, start=start)
+        self.coordinator_config["listen"] = free_address()
+        self.clients: dict[str, Process] = {}
+        self.start_coordinator()
+        for name in roster:
+            self.start(name)
+        for name in roster:
+            self.clients[name].wait_for("serving the model of run")
+
+    def start_coordinator(self) -> None:
+        """Start it, always at the same address."""
+        self.coordinator = self.site.start_coordinator(self.coordinator_config)
+
+    def start(self, name: str) -> Process:
+        """Start a client, at another port each time."""
+        data = {"train": f"{name}_train.csv", "test": f"{name}_test.csv", "id": "id"}
+        if (self.site.path / f"{name}_serve.csv").exists():
+            data["serve"] = f"{name}_serve.csv"
+        config = self.site.client_config(name, data={**data, "label": "kind"}, **self._more)
+        self.clients[name] = self.site.start_client(config)
+        return self.clients[name]
+
+    def predictor(self, name: str, deadline: float | None = 20.0) -> Predictor:
+        return Predictor(self.clients[name].wait_predict(), deadline=deadline)
+
+    def status(self, name: str) -> dict[str, Any]:
+        """What a client says of itself."""
+        with self.predictor(name) as predictor:
+            return predictor.status()
+
+    def runs(self) -> list[str]:
+        """The run of the model that each client serves."""
+        return [self.status(name)["model"]["run"] for name in self.roster]
+
+    def manifest(self, name: str) -> dict[str, Any]:
+        path = self.site.path / f"{name}-state" / "model" / "manifest.json"
+        return dict(json.loads(path.read_text()))
+
+    def wait_whole(self, within_s: float = START_S) -> None:
+        """Wait until every client that is up predicts with all blocks."""
+        for name in self.roster:
+            with self.predictor(name) as predictor:
+                eventually(
+                    lambda predictor=predictor: predictor.predict(self.ids).blocks.all(),  # type: ignore[misc]
+                    f"{name} predicts with all blocks",
+                    within_s,
+                )
 
 
 def free_address() -> str:

@@ -1,6 +1,8 @@
 """The example works when a new user follows its README, and its data can be made again."""
 
+import csv
 import filecmp
+import io
 import json
 import re
 import shlex
@@ -8,14 +10,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from harness import Site
+from harness import Site, eventually, free_address
 
 CHURN = Path(__file__).parents[2] / "examples" / "churn"
 LEFT_BY_A_RUN = shutil.ignore_patterns("*-state", "*.log", "id.secret", "__pycache__")
 TRAINED_WITHIN_S = 100.0
+COORDINATOR, BANK = "127.0.0.1:7000", "127.0.0.1:7101"
+"""Where the README asks."""
 
 
 @pytest.fixture
@@ -26,59 +31,125 @@ def churn(plain_site: Site) -> Site:
     return plain_site
 
 
-@pytest.mark.timeout(180)
-def test_the_readme_leads_to_scores(churn: Site) -> None:
-    [coordinator_command, *client_commands], make_secret, show_scores = _commands(churn.path)
-    subprocess.run(make_secret, shell=True, cwd=churn.path, check=True, timeout=30)
-
-    _edit(churn.path / "coordinator.yaml", listen="127.0.0.1:0")
-    coordinator = churn.run("coordinator", *coordinator_command)
-    address = coordinator.wait_ready()
-    clients = {}
-    for command in client_commands:
-        config = churn.path / command[command.index("--config") + 1]
-        _edit(config, listen="127.0.0.1:0", advertise=None, coordinator=address)
-        clients[config.stem] = churn.run(config.stem, *command)
-
-    assert {name: c.wait_exit(TRAINED_WITHIN_S) for name, c in clients.items()} == {
-        "bank": 0,
-        "shop": 0,
-        "telco": 0,
-    }
-    assert coordinator.terminate() == 0
+@pytest.mark.timeout(300)
+def test_the_readme_leads_to_scores_and_predictions(churn: Site) -> None:
+    readme = _commands(churn.path)
+    _shell(readme.make_secret, churn.path)
+    address = free_address()
+    _edit(churn.path / "coordinator.yaml", listen=address)
+    for name in ("bank", "shop", "telco"):
+        _edit(
+            churn.path / f"{name}.yaml",
+            listen="127.0.0.1:0",
+            advertise=None,
+            predict_listen="127.0.0.1:0",
+            coordinator=address,
+        )
+    _train(churn, readme)
     bank, shop = (_scores(churn.path / f"{name}-state") for name in ("bank", "shop"))
     assert list(bank["by_subset"]) == ["bank", "bank,shop", "bank,telco", "bank,shop,telco"]
     assert list(shop["by_subset"]) == ["shop", "bank,shop", "shop,telco", "bank,shop,telco"]
     assert bank["overall"]["auc"] > bank["by_subset"]["bank"]["auc"] + 0.05
     assert bank["by_subset"]["bank,shop,telco"]["auc"] > 0.85
     assert not (churn.path / "telco-state" / "scores.json").exists()
-    for name in clients:
+    for name in ("bank", "shop", "telco"):
         assert (churn.path / f"{name}-state" / "model" / "model.safetensors").exists()
-    shown = subprocess.run(
-        show_scores, shell=True, cwd=churn.path, check=True, timeout=30, capture_output=True
-    )
-    assert b"bank,shop,telco" in shown.stdout
+    assert "bank,shop,telco" in _shell(readme.show_scores, churn.path)
+
+    _serve(churn, readme, address)
+
+
+def _train(churn: Site, readme: "Readme") -> None:
+    coordinator, *clients = (churn.run(_role(words), *words) for words in readme.train)
+    assert {client.name: client.wait_exit(TRAINED_WITHIN_S) for client in clients} == {
+        "bank": 0,
+        "shop": 0,
+        "telco": 0,
+    }
+    assert coordinator.terminate() == 0
+
+
+def _serve(churn: Site, readme: "Readme", address: str) -> None:
+    """Ask as the README does, at the ports that these daemons have."""
+    daemons = {_role(words): churn.run(_role(words), *words) for words in readme.serve}
+    for daemon in daemons.values():
+        daemon.wait_ready()
+    ports = {BANK: daemons["bank"].wait_predict(), COORDINATOR: address}
+
+    def said(words: list[str]) -> str:
+        process = churn.run(words[0], *(ports.get(word, word) for word in words))
+        assert process.wait_exit() == 0, process.stderr
+        return process.stdout
+
+    predict, status, retrain, federation = readme.ask
+
+    def blocks_that_the_readme_shows() -> bool:
+        rows = list(csv.DictReader(io.StringIO(said(predict))))
+        assert [row["id"] for row in rows] == list(readme.blocks)
+        return {row["id"]: row["blocks"] for row in rows} == readme.blocks
+
+    # A peer that the bank has just tried in vain is not asked again at once.
+    eventually(blocks_that_the_readme_shows, "the bank predicts with these blocks")
+    old_run = _run_of_model(churn)
+    assert old_run in said(status)
+    started = re.fullmatch(r"run (\w+) has started with seed \d+\n", said(retrain))
+    assert started
+    assert started[1] != old_run
+    assert started[1] in said(federation)
+    daemons["bank"].wait_for(f"serving the model of run {started[1]}")
+    assert _run_of_model(churn) == started[1]
+    for daemon in daemons.values():
+        assert daemon.terminate() == 0
 
 
 def test_the_data_can_be_made_again(tmp_path: Path) -> None:
     subprocess.run([sys.executable, CHURN / "make_data.py", tmp_path], check=True, timeout=30)
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == sorted(path.name for path in CHURN.glob("*.csv"))
+    assert names == sorted(path.name for path in CHURN.glob("*_*.csv"))
     assert filecmp.cmpfiles(CHURN, tmp_path, names, shallow=False) == (names, [], [])
 
 
-def _commands(directory: Path) -> tuple[list[list[str]], str, str]:
-    """Return what the README tells to type: the daemons, the secret, the scores."""
-    blocks = re.findall(r"^```sh\n(.*?)^```", (directory / "README.md").read_text(), re.M | re.S)
+@dataclass(frozen=True)
+class Readme:
+    """What the README tells to type, and what it says that comes of it."""
+
+    make_secret: str
+    show_scores: str
+    train: list[list[str]]
+    serve: list[list[str]]
+    ask: list[list[str]]
+    blocks: dict[str, str]
+    """Of each id, what its prediction is made from."""
+
+
+def _commands(directory: Path) -> Readme:
+    text = (directory / "README.md").read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
     lines = [line for block in blocks for line in block.splitlines()]
-    daemons = [list(_arguments(line)) for line in lines if line.startswith("laser-vfl ")]
     make_secret, show_scores = (
         shlex.quote(sys.executable) + line.removeprefix("python")
         for line in lines
         if line.startswith("python ")
     )
-    assert len(daemons) == 4
-    return daemons, make_secret, show_scores
+    commands = [list(_arguments(line)) for line in lines if line.startswith("laser-vfl ")]
+    daemons, ask = commands[:8], commands[8:]
+    assert all(words[1] == "run" for words in daemons)
+    assert [words[0] for words in ask] == ["predict", "status", "retrain", "status"]
+    [rows] = re.findall(r"^```\n(id,.*?)^```", text, re.M | re.S)
+    shown = {row["id"]: row["blocks"] for row in csv.DictReader(io.StringIO(rows))}
+    return Readme(make_secret, show_scores, daemons[:4], daemons[4:], ask, shown)
+
+
+def _role(words: list[str]) -> str:
+    """Name a daemon by its configuration file."""
+    return Path(words[words.index("--config") + 1]).stem
+
+
+def _shell(command: str, directory: Path) -> str:
+    done = subprocess.run(
+        command, shell=True, cwd=directory, check=True, timeout=30, stdout=subprocess.PIPE
+    )
+    return done.stdout.decode()
 
 
 def _arguments(line: str) -> Iterator[str]:
@@ -101,3 +172,7 @@ def _edit(path: Path, **keys: str | None) -> None:
 
 def _scores(state: Path) -> dict:
     return json.loads((state / "scores.json").read_text())
+
+
+def _run_of_model(churn: Site) -> str:
+    return str(json.loads((churn.path / "bank-state/model/manifest.json").read_text())["run"])

@@ -12,7 +12,8 @@ import trustme
 from remote_fake import FakePrediction, response_to, served
 
 from laser_vfl.core import errors
-from laser_vfl.remote.operations import client_status, credentials_for
+from laser_vfl.remote.calls import credentials_for
+from laser_vfl.remote.operations import client_status
 from laser_vfl.remote.predictor import Predictor
 from laser_vfl.v1 import prediction_pb2 as pb
 from laser_vfl.wire.credentials import Credentials

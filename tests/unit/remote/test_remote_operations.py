@@ -1,0 +1,145 @@
+"""status and retrain: what they print, and how they end."""
+
+import io
+import json
+
+import pytest
+from remote_fake import FakeCoordinator, FakePrediction, served
+from rich.console import Console
+
+from laser_vfl.cli.retrain import run_retrain
+from laser_vfl.cli.status import print_client, print_federation, run_status
+from laser_vfl.core import errors
+from laser_vfl.v1 import coordinator_pb2, prediction_pb2
+
+NO_FILES = (None, None, None)
+RUN = "e9a97772c1a2652619f3ed0b6e4bd9e2"
+OUT_OF_REACH = "out of reach: connection refused by somebody with much to say about it"
+
+
+def federation(**fields):
+    clients = [
+        coordinator_pb2.ClientSummary(
+            client="bank",
+            up=True,
+            activity="training",
+            model_run=RUN,
+            next_step=1_000,
+            num_steps=25_000,
+            num_samples=3,
+        ),
+        coordinator_pb2.ClientSummary(client="shop"),
+    ]
+    return coordinator_pb2.FederationStatus(
+        **{"federation": "churn", "clients": clients, "num_samples": 4, **fields}
+    )
+
+
+def shown(print_status, status):
+    console = Console(file=io.StringIO(), width=80)
+    print_status(status, console)
+    text = console.file.getvalue()
+    assert "…" not in text, "a table does not fit into a terminal"
+    return text
+
+
+def test_the_status_of_a_federation(capsys):
+    status = federation(run="run-1", training=True, seed=7)
+    with served(coordinator=FakeCoordinator(status)) as address:
+        run_status(address, None, NO_FILES, as_json=True)
+        asked = json.loads(capsys.readouterr().out)
+        run_status(address, None, NO_FILES, as_json=False)
+    assert "training run run-1 with seed 7" in capsys.readouterr().out
+    assert asked["last_run"] is None
+    assert asked["clients"][1]["address"] is None
+    text = shown(print_federation, asked)
+    assert "│ bank   │ yes │ training │ 1000 of 25000 │ e9a97772 │" in text
+    assert "75.0%" in text
+
+
+def test_the_status_of_a_client(capsys):
+    daemon = FakePrediction()
+    daemon.status = prediction_pb2.ClientStatus(
+        client="bank",
+        activity="serving [bold]\x1b[31m",
+        model=prediction_pb2.ServedModel(
+            run="run-1",
+            task="binary",
+            roster=["bank", "shop"],
+            score_name="auroc",
+            score=0.875,
+            scores=[prediction_pb2.SubsetScore(blocks=3, score=0.5)],
+        ),
+        peers=[
+            prediction_pb2.PeerStatus(client="shop", problem=OUT_OF_REACH, num_wanted=4),
+            prediction_pb2.PeerStatus(client="telco", available=True, usual_s=0.0125),
+        ],
+        subsets=[prediction_pb2.SubsetCount(blocks=1, num_predicted=6)],
+    )
+    with served(daemon) as address:
+        run_status(None, address, NO_FILES, as_json=True)
+    text = shown(print_client, json.loads(capsys.readouterr().out))
+    for said in ("model of run run-1", "auroc", "0.875", "0.500", "12.5", "0.0%"):
+        assert said in text
+    assert "│ shop  │ no  " in text
+    assert f"shop: {OUT_OF_REACH}\n" in text
+    assert "[bold]" in text
+    assert "\x1b" not in text
+    assert "no model yet" in shown(print_client, {**_empty_client(), "model": None})
+
+
+def _empty_client():
+    counts = dict.fromkeys(("num_held", "num_requests", "num_predicted", "num_sample_errors"), 0)
+    words = dict.fromkeys(("client", "federation", "release", "activity"), "")
+    return {**counts, **words, "training_run": None, "serve_problem": None, "peers": []}
+
+
+def test_a_status_is_of_one_daemon():
+    for chosen in ((None, None), ("127.0.0.1:1", "127.0.0.1:2")):
+        with pytest.raises(errors.ConfigError, match="--coordinator or --client"):
+            run_status(*chosen, NO_FILES, as_json=False)
+
+
+def retrained(*statuses, seed=None, timeout="5s"):
+    fake = FakeCoordinator(*statuses)
+    with served(coordinator=fake) as address:
+        run_retrain(address, seed, timeout, NO_FILES, as_json=True)
+    return fake
+
+
+@pytest.fixture(autouse=True)
+def _poll_fast(monkeypatch):
+    monkeypatch.setattr("laser_vfl.cli.retrain.POLL_S", 0.01)
+
+
+def test_retrain_waits_until_the_run_is_training(capsys):
+    before = federation(last_run="run-1", last_outcome="finished", seed=7)
+    gathering = federation(last_run="run-1", last_outcome="finished", wanted=True, seed=99)
+    training = federation(last_run="run-1", run="run-2", training=True, seed=99)
+    assert retrained(before, gathering, gathering, training).seeds == [None]
+    assert json.loads(capsys.readouterr().out) == {"run": "run-2", "seed": 99, "state": "training"}
+
+
+def test_retrain_notices_a_run_that_was_quick(capsys):
+    before = federation(last_run="run-1", last_outcome="finished")
+    after = federation(last_run="run-2", last_outcome="finished", seed=5)
+    assert retrained(before, after, seed=5).seeds == [5]
+    assert json.loads(capsys.readouterr().out) == {"run": "run-2", "seed": 5, "state": "finished"}
+    stopped = federation(last_run="run-2", last_outcome="lost shop", seed=5)
+    with pytest.raises(errors.TrainingStopped, match="run run-2 has stopped: lost shop"):
+        retrained(before, stopped, seed=5)
+
+
+def test_retrain_gives_up_and_says_who_is_waited_for():
+    waiting = federation(wanted=True, seed=99, waiting_for=["shop"])
+    with pytest.raises(errors.TrainingStopped) as caught:
+        retrained(federation(), waiting, timeout="50ms")
+    assert str(caught.value) == (
+        "asked for, but the run has not started: waiting for shop; it starts when they are there"
+    )
+    assert caught.value.exit_code == 7
+
+
+def test_a_seed_has_limits():
+    with pytest.raises(errors.ConfigError, match="seed"):
+        retrained(federation(), seed=2**63)
