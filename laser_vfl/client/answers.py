@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from laser_vfl.core.alignment import DIGEST_BYTES
-from laser_vfl.core.errors import ContractError
+from laser_vfl.core.errors import ContractError, quoted
 from laser_vfl.v1 import peer_pb2 as pb
 from laser_vfl.wire.tensors import TensorSpec, decode_array
 
@@ -56,7 +56,7 @@ class Question:
 def decoded(response: pb.RepresentResponse, subject: Subject, num_ids: int) -> Answer:
     """Return the answer in a message, if it is one to a question about `num_ids` samples."""
     if response.other_run:
-        return nothing(f"it has no model of this run, it serves run {response.other_run[:64]}")
+        return nothing(f"it has no model of this run; it serves {quoted(response.other_run)}")
     if len(response.places) % 4:
         raise ContractError("places have four bytes each")
     places = np.frombuffer(response.places, dtype="<u4")

@@ -1,6 +1,7 @@
 """Asks one peer for representations over one stream, and not while it fails."""
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
@@ -10,13 +11,13 @@ import grpc.aio
 
 from laser_vfl.client.answers import Answer, Question, Subject, decoded, nothing
 from laser_vfl.client.breaker import Breaker
-from laser_vfl.core.errors import ContractError
+from laser_vfl.core.errors import AddressError, ContractError
 from laser_vfl.v1 import peer_pb2 as pb
 from laser_vfl.wire.credentials import Credentials
 from laser_vfl.wire.frames import open_represent
 from laser_vfl.wire.protocol import FRAME_OPTIONS
 from laser_vfl.wire.server import open_channel
-from laser_vfl.wire.status import error_from, retry_after_s
+from laser_vfl.wire.status import error_from, heed_cancellation, retry_after_s
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class Asker:
         self._unanswered: deque[Question] = deque()
         self._stream: asyncio.Task[None] | None = None
         self._outbox: asyncio.Queue[bytes] = asyncio.Queue()
+        self._limited_until = 0.0
         self._probing: asyncio.Task[None] | None = None
         self._open(address)
 
@@ -66,8 +68,12 @@ class Asker:
         return question.answer
 
     def gave_up(self, waited_s: float) -> None:
-        """Somebody could not wait any longer; from some point on, nobody does any more."""
-        if not self.breaker.is_open and self.breaker.kept_waiting(waited_s):
+        """Somebody could not wait any longer; from some point on, nobody begins to any more.
+
+        Who already waits and is more patient may still get an answer.
+        """
+        is_limited = time.monotonic() < self._limited_until  # then we asked too much
+        if not self.breaker.is_open and not is_limited and self.breaker.kept_waiting(waited_s):
             self._stop_asking(f"no answer within {waited_s * 1e3:.0f} ms")
 
     def probe(self, *, at_once: bool = False) -> None:
@@ -113,6 +119,7 @@ class Asker:
             await call.code()
             self._lost("it closed the connection")
         except grpc.aio.AioRpcError as error:
+            heed_cancellation()
             self._refused(error)
         except ContractError as error:
             self._lost(f"it broke the contract: {error}")
@@ -131,15 +138,16 @@ class Asker:
 
     def _refused(self, error: grpc.aio.AioRpcError) -> None:
         """The stream failed. Who asked too much tries again as soon as it may, if there is time."""
-        problem = error_from(error, doing="out of reach").message
+        problem = _in_words(error, self.address)
         wait_s = retry_after_s(error)
         if wait_s is None:
             self._lost(problem)
             return
         self._stream = None
+        self._limited_until = time.monotonic() + wait_s
         unanswered, self._unanswered = self._unanswered, deque()
         for question in unanswered:
-            if question.give_up_at <= time.monotonic() + wait_s:
+            if question.give_up_at <= self._limited_until:
                 question.settle(nothing(problem))
             else:
                 asyncio.get_running_loop().call_later(wait_s, self._ask_again, question)
@@ -152,12 +160,12 @@ class Asker:
 
     def _lost(self, problem: str) -> None:
         self._stream = None
+        self._end_stream(problem)
         self._stop_asking(problem)
 
     def _stop_asking(self, problem: str) -> None:
         log.warning("%s is not asked for now: %s", self.peer, problem)
         self.breaker.failed(problem)
-        self._end_stream(problem)
         self.probe()
 
     def _end_stream(self, problem: str) -> None:
@@ -173,7 +181,6 @@ class Asker:
             if not at_once:
                 await asyncio.sleep(self.breaker.next_probe_s())
             at_once = False
-            started = time.monotonic()
             problem = await self._try()
             if problem:
                 if not self.breaker.is_open:
@@ -182,7 +189,7 @@ class Asker:
                 continue
             if self.breaker.is_open:
                 log.info("%s answers again", self.peer)
-            self.breaker.answered(time.monotonic() - started)
+            self.breaker.is_well()
             return
 
     async def _try(self) -> str:
@@ -198,15 +205,25 @@ class Asker:
         except TimeoutError:
             return f"no answer within {PROBE_TIMEOUT_S * 1e3:.0f} ms"
         except grpc.aio.AioRpcError as error:
-            return "" if retry_after_s(error) else error_from(error, doing="out of reach").message
+            heed_cancellation()
+            return "" if retry_after_s(error) else _in_words(error, self.address)
         except asyncio.InvalidStateError:
             return "it closed the connection"
         finally:
             call.cancel()
 
 
+def _in_words(error: grpc.aio.AioRpcError, address: str) -> str:
+    """Say why a peer did not answer, without what gRPC makes of it where that says no more."""
+    found = error_from(error, doing="out of reach")
+    if isinstance(found, AddressError):
+        return f"out of reach at {address}"
+    return found.message
+
+
 async def _write_all(
     call: "grpc.aio.StreamStreamCall[bytes, pb.RepresentResponse]", outbox: "asyncio.Queue[bytes]"
 ) -> None:
-    while True:
-        await call.write(await outbox.get())
+    with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        while True:  # until the stream has ended, which its reader tells
+            await call.write(await outbox.get())

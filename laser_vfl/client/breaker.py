@@ -2,9 +2,10 @@
 
 MIN_PATIENCE_S = 0.05
 SLOW_FACTOR = 10.0
+MAX_MISSED = 3
 FIRST_PROBE_S = 0.25
 LAST_PROBE_S = 5.0
-SMOOTHING = 0.1
+SMOOTHING_UP, SMOOTHING_DOWN = 0.1, 0.5
 
 
 class Breaker:
@@ -15,26 +16,39 @@ class Breaker:
         """Why the peer is not asked; empty while it is."""
         self.usual_s: float | None = None
         self._probe_after_s = FIRST_PROBE_S
+        self._num_missed = 0
 
     @property
     def is_open(self) -> bool:
         """Whether the peer is left alone."""
         return bool(self.problem)
 
-    def answered(self, took_s: float) -> None:
-        """It is well."""
+    def is_well(self) -> None:
+        """It has answered a probe."""
         self.problem = ""
         self._probe_after_s = FIRST_PROBE_S
+        self._num_missed = 0
+
+    def answered(self, took_s: float) -> None:
+        """It has answered a question."""
+        self.is_well()
         usual = took_s if self.usual_s is None else self.usual_s
-        self.usual_s = usual + SMOOTHING * (took_s - usual)
+        smoothing = SMOOTHING_UP if took_s > usual else SMOOTHING_DOWN
+        self.usual_s = usual + smoothing * (took_s - usual)
 
     def failed(self, problem: str) -> None:
         """It did not answer, or not properly."""
         self.problem = problem
 
     def kept_waiting(self, waited_s: float) -> bool:
-        """Tell whether it is its fault that somebody could not wait for it any longer."""
-        return waited_s >= max(MIN_PATIENCE_S, SLOW_FACTOR * (self.usual_s or 0.0))
+        """Tell whether it is its fault that somebody could not wait for it any longer.
+
+        It is when that was out of proportion, or happens again and again.
+        """
+        if waited_s < MIN_PATIENCE_S:
+            return False
+        self._num_missed += 1
+        return self._num_missed >= MAX_MISSED or waited_s >= SLOW_FACTOR * (self.usual_s or 0.0)
 
     def next_probe_s(self) -> float:
         """Return how long to wait before the next probe; longer each time."""

@@ -1,6 +1,7 @@
 """The client's life: load, build, serve, take part in runs; then drain and leave."""
 
 import asyncio
+import gc
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Self
@@ -38,6 +39,8 @@ async def run_client(
     """Run one organisation's daemon until it is cancelled, fails, or has trained and may leave."""
     async with ClientDaemon(config, insecure=insecure) as daemon:
         ready(daemon.address, daemon.predict_address)
+        gc.collect()
+        gc.freeze()  # what is there now stays: no use in looking through it again and again
         await daemon.participation.run(train_now=exit_after_training, once=exit_after_training)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,13 @@ import numpy.typing as npt
 from laser_vfl.client.session import RETRY_S, Session, Welcome
 from laser_vfl.client.view import MemberView, member_view
 from laser_vfl.core.alignment import ClientAlignment, num_shared
-from laser_vfl.core.errors import AddressError, IdentityError, NotRegistered, TrainingStopped
+from laser_vfl.core.errors import (
+    AddressError,
+    IdentityError,
+    NameTaken,
+    NotRegistered,
+    TrainingStopped,
+)
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.v1 import coordinator_pb2 as pb
 
@@ -40,6 +47,10 @@ class Wish:
     wants_run: bool
     patience_s: float
     """How long to try to reach the coordinator."""
+    name_patience_s: float = 0.0
+    """How long to try while the coordinator still sees an earlier process of this client."""
+    since: float = 0.0
+    """When it was made; patience is counted from then, or from the first try if that was later."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -108,12 +119,15 @@ async def _is_wanted(session: Session, wish: Wish) -> bool:
 
 
 async def _register(session: Session, wish: Wish) -> Welcome:
-    give_up_at = time.monotonic() + wish.patience_s
+    started = time.monotonic()
     num_hung_up = 0
     told = False
     while True:
         try:
             return await session.register(wants_run=wish.wants_run)
+        except NameTaken:
+            if time.monotonic() > started + wish.name_patience_s:
+                raise
         except AddressError as error:
             num_hung_up = num_hung_up + 1 if "Socket closed" in error.message else 0
             if num_hung_up >= MAX_HUNG_UP:
@@ -122,10 +136,11 @@ async def _register(session: Session, wish: Wish) -> Welcome:
                     hint="are both sides on TLS or both on --insecure, and does the coordinator's "
                     "ca know this client's cert?",
                 ) from None
-            if time.monotonic() > give_up_at:
+            if time.monotonic() > max(started, wish.since) + wish.patience_s:
                 raise
             if not told:
-                log.warning("%s; trying for %g s", error, wish.patience_s)
+                how_long = "on" if math.isinf(wish.patience_s) else f"for {wish.patience_s:g} s"
+                log.warning("%s; trying %s", error, how_long)
                 told = True
         await asyncio.sleep(RETRY_S)
 

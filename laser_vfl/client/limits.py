@@ -47,7 +47,7 @@ class Accounts:
         account = self.by_peer.setdefault(
             peer, Account(Bucket(self.requests_per_s), Bucket(self.samples_per_s))
         )
-        account.num_requests += 1
+        account.num_requests += bool(num_ids)  # a probe is none
         account.num_ids_asked += num_ids
         wait_s = max(account.requests.wait_s(now), account.samples.wait_s(now))
         if wait_s > 0:

@@ -14,6 +14,7 @@ from laser_vfl.client.config import ClientConfig
 from laser_vfl.client.daemon import ClientDaemon
 from laser_vfl.client.predicting import predict
 from laser_vfl.config.loading import load_config
+from laser_vfl.core.errors import TrainingStopped
 from laser_vfl.wire.predictions import Predictions, decode_predictions
 from laser_vfl.wire.requests import Features, encode_request
 
@@ -103,9 +104,10 @@ class Life:
     def __init__(self, daemon: ClientDaemon) -> None:
         self.daemon = daemon
         self._ended = threading.Event()
+        self._waiting: set[Future[Any]] = set()
         started: Future[None] = Future()
         self._whole = _run(self._live(started))
-        self._whole.add_done_callback(lambda whole: _hand_on(whole, started))
+        self._whole.add_done_callback(lambda whole: self._let_go(whole, started))
         started.result()
 
     @property
@@ -116,21 +118,33 @@ class Life:
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for something that can only come while the daemon lives."""
         future = _run(work)
-        self._whole.add_done_callback(lambda whole: future.cancel())
+        self._waiting.add(future)
         try:
+            if self.is_over:
+                future.cancel()
             return future.result()
         except CancelledError:
             if self._whole.done() and not self._whole.cancelled():
                 self._whole.result()
-            raise
+            raise TrainingStopped("this client was closed") from None
         except KeyboardInterrupt:
             future.cancel()
             raise
+        finally:
+            self._waiting.discard(future)
 
     def end(self) -> None:
         """Stop the daemon and wait until it has."""
         self._whole.cancel()
         self._ended.wait()
+
+    def _let_go(self, ended: "Future[None]", started: "Future[None]") -> None:
+        """Tell whoever waits that there is nothing more to wait for."""
+        if not started.done():
+            error = None if ended.cancelled() else ended.exception()
+            started.set_exception(error or CancelledError())
+        for future in list(self._waiting):
+            future.cancel()
 
     async def _live(self, started: "Future[None]") -> None:
         try:
@@ -139,14 +153,6 @@ class Life:
                 await self.daemon.participation.run(train_now=False)
         finally:
             self._ended.set()
-
-
-def _hand_on(ended: "Future[None]", started: "Future[None]") -> None:
-    """Let whoever waits for the start know that there was none."""
-    if started.done():
-        return
-    error = None if ended.cancelled() else ended.exception()
-    started.set_exception(error or CancelledError())
 
 
 _loop: asyncio.AbstractEventLoop | None = None

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -27,6 +28,9 @@ from laser_vfl.wire.credentials import Credentials
 from laser_vfl.wire.protocol import FRAME_OPTIONS
 
 log = logging.getLogger(__name__)
+
+NAME_PATIENCE_S = 30.0
+"""How long a serving client waits for the coordinator to give up an earlier process of it."""
 
 AFTER_FAILURE_S = 5.0
 """How long a serving client waits before it tries again what it could not do."""
@@ -55,6 +59,7 @@ class Participation:
         self._means = means
         self._block = block
         self._is_fresh = True
+        """Whether the block is what the tables hold; not after a time of waiting."""
         self._is_known = False
         self._wish = Wish(wants_run=False, patience_s=means.config.connect_timeout_s)
         self._published: asyncio.Future[None] | None = None
@@ -73,13 +78,15 @@ class Participation:
         """Take part in runs until cancelled, or in one only."""
         serving, session = self._means.serving, self._means.session
         self._wish.wants_run |= train_now or serving.current is None
+        self._is_fresh = self._wish.wants_run
         while True:
             farewell = ""
             try:
                 await self._take_part()
                 self._settle(None)
             except LaserError as error:
-                if once or serving.current is None or not self._is_known:
+                has_listener = self._is_known or self._published is not None
+                if once or serving.current is None or not has_listener:
                     self._settle(error)
                     raise
                 log.error("%s (the model of run %s is served on)", error, serving.served_run)
@@ -100,6 +107,8 @@ class Participation:
         if self._published is None:
             self._published = asyncio.get_running_loop().create_future()
         self._wish.wants_run = True
+        self._wish.patience_s = self._means.config.connect_timeout_s
+        self._wish.since = time.monotonic()
         self._wish.changed.set()
         await asyncio.shield(self._published)
 
@@ -130,7 +139,8 @@ class Participation:
         """Take part in one run, from waiting for it to publishing its model."""
         config, serving, session = self._means.config, self._means.serving, self._means.session
         session.model_run = serving.served_run
-        self._wish.patience_s = math.inf if serving.current else config.connect_timeout_s
+        if serving.current is not None and not self._wish.wants_run:
+            self._wish.patience_s, self._wish.name_patience_s = math.inf, NAME_PATIENCE_S
         joined = await join(session, config.name, self, self._wish)
         view = joined.view
         self.activity, self.run_id = "training", view.run

@@ -55,14 +55,15 @@ def resolve(serving: Serving, edition: Edition, request: pb.PredictRequest) -> R
     if kind is not None:
         encoded = _encoded(edition.model.encoding, request, kind)
         return Rows(places, digests, encoded[torch.from_numpy(places)], errors)
-    rows = edition.holdings.find(digests)
+    holdings = edition.holdings  # of this moment: they may be replaced at any other
+    rows = holdings.find(digests)
     held = rows >= 0
     name = serving.config.name
     errors |= {int(place): f"{name} does not hold this sample" for place in places[~held]}
     return Rows(
         places[held],
         digests[held],
-        edition.holdings.inputs(rows[held]) if held.any() else torch.empty(0),
+        holdings.inputs(rows[held]) if held.any() else torch.empty(0),
         errors,
     )
 
@@ -109,6 +110,8 @@ def _encoded(encoding: Encoding, request: pb.PredictRequest, kind: str) -> torch
 def _frame(message: pb.FeatureColumns, names: tuple[str, ...], num_ids: int) -> pl.DataFrame:
     columns: dict[str, list[str | None]] = {}
     for column in message.columns:
+        if column.name in columns:
+            raise DataError(f"the feature {quoted(column.name)} is sent twice", hint="send it once")
         if column.name not in names:
             raise DataError(
                 f"this client has no feature {quoted(column.name)}",
@@ -136,6 +139,11 @@ def _frame(message: pb.FeatureColumns, names: tuple[str, ...], num_ids: int) -> 
 def _array(
     request: pb.PredictRequest, encoding: Encoding, names: tuple[str, ...] | None
 ) -> npt.NDArray[np.float32]:
+    if encoding.text_columns:
+        raise DataError(
+            f"an array holds numbers, and {', '.join(encoding.text_columns)} hold text",
+            hint="send the features as columns, by their names",
+        )
     shape = (len(request.ids), *((len(names),) if names else encoding.input_shape))
     try:
         array = decode_tensor(request.array, TensorSpec(shape, torch.float32)).numpy()

@@ -88,11 +88,12 @@ class Representing:
         if num_ids * width * dtype.itemsize > MAX_TENSOR_BYTES:
             raise ContractError("so many representations do not fit into a message")
         digests = np.frombuffer(request.digests, np.uint8).reshape(num_ids, DIGEST_BYTES)
-        rows = edition.holdings.find(digests)
+        holdings = edition.holdings  # of this moment: they may be replaced at any other
+        rows = holdings.find(digests)
         places = np.flatnonzero(rows >= 0)
         own_nd = torch.empty(0, width)
         if len(places):
-            inputs = edition.holdings.inputs(rows[places])
+            inputs = holdings.inputs(rows[places])
             own_nd = await edition.representation.submit(inputs)
             serving.accounts.served(account, len(places))
         response = pb.RepresentResponse(places=places.astype("<u4").tobytes())

@@ -26,7 +26,7 @@ class ServeTable:
         left_out = () if spec.label is None else (spec.label,)
         self._spec = replace(spec, label=None, exclude=(*spec.exclude, *left_out))
         self._blind = blind
-        self._signature: tuple[int, int, int] | None = None
+        self._signature: tuple[int, ...] | None = ()
         self._table: Table | None = None
         self._digests: Digests | None = None
 
@@ -62,7 +62,7 @@ class ServeTable:
         self.problem = str(error)
         log.warning("data.serve is not used as it is now: %s", error)
 
-    def _sign(self) -> tuple[int, int, int] | None:
+    def _sign(self) -> tuple[int, ...] | None:
         try:
             found = self._path.stat() if self._path else None
         except OSError:

@@ -1,7 +1,6 @@
 """What a client serves: the current model with its rows, and those before and after it."""
 
 import asyncio
-import gc
 import logging
 import time
 from collections import Counter
@@ -96,13 +95,12 @@ class Serving:
 
     async def start(self) -> None:
         """Read the serving table and serve what was published in an earlier life, if anything."""
-        await asyncio.to_thread(self._serve.read)
         run = self._state.published_run
         if run is None:
+            await asyncio.to_thread(self._serve.read)
             return
+        await asyncio.to_thread(self._serve.refresh)  # what is wrong with it must not stop us now
         await self._switch(run)
-        gc.collect()
-        gc.freeze()  # what is there now stays: no use in looking through it again and again
         log.info("serving the model of run %s", run)
 
     async def edition(self, run: str) -> Edition | None:

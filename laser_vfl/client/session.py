@@ -18,7 +18,7 @@ from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.v1.coordinator_pb2_grpc import CoordinatorStub
 from laser_vfl.wire.protocol import CHUNK_BYTES, HEARTBEAT_INTERVAL, PROTOCOL_VERSION
-from laser_vfl.wire.status import error_from, is_ours
+from laser_vfl.wire.status import error_from, heed_cancellation, is_ours
 
 log = logging.getLogger(__name__)
 
@@ -211,6 +211,7 @@ class Session:
                 if self._status.state == pb.CLIENT_STATE_STOPPED:
                     return
             except grpc.aio.AioRpcError as error:
+                heed_cancellation()
                 if is_ours(error):
                     self._lost = error_from(error, doing="keeping in touch with the coordinator")
                     self._in_touch = False
@@ -257,4 +258,5 @@ def _as_ours(doing: str) -> Iterator[None]:
     try:
         yield
     except grpc.aio.AioRpcError as error:
+        heed_cancellation()
         raise error_from(error, doing=doing) from None

@@ -26,7 +26,7 @@ from laser_vfl.coordinator.status import (
     summarize,
 )
 from laser_vfl.core.alignment import ClientAlignment, check_distinct
-from laser_vfl.core.errors import ContractError, MismatchError, NotRegistered, quoted
+from laser_vfl.core.errors import ContractError, MismatchError, NameTaken, NotRegistered, quoted
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class Federation:
             known.seen_at = now
             return known
         if known and not is_same and known.in_session:
-            raise MismatchError(
+            raise NameTaken(
                 f'a daemon named "{client}" is connected already, from {known.address}',
                 hint="stop that one first, or correct `name`",
             )

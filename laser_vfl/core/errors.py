@@ -75,6 +75,10 @@ class MismatchError(LaserError):
     exit_code = ExitCode.MISMATCH
 
 
+class NameTaken(MismatchError):
+    """Another process is registered under this client's name."""
+
+
 class NotRegistered(LaserError):
     """The coordinator does not know this process (any more)."""
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from laser_vfl.core.errors import DataError
-from laser_vfl.data.columns import ColumnEncoding, column_from_json, fit_column
+from laser_vfl.data.columns import Category, ColumnEncoding, column_from_json, fit_column
 from laser_vfl.data.standard import Standard, first_infinite_row
 from laser_vfl.data.tables import Table, require_names
 
@@ -41,6 +41,11 @@ class Encoding:
     def column_names(self) -> tuple[str, ...] | None:
         """The features of a table in the order of the encoding; None for an array."""
         return self.block.column_names
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """Those of the columns that hold text."""
+        return self.block.text_columns
 
     def to_json(self) -> dict[str, Any]:
         return self.block.to_json()
@@ -79,6 +84,10 @@ class _Columns:
     def column_names(self) -> tuple[str, ...] | None:
         return tuple(column.name for column in self.columns)
 
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns if isinstance(column, Category))
+
     def apply(self, table: Table) -> npt.NDArray[np.float32]:
         frame = table.features
         if not isinstance(frame, pl.DataFrame):
@@ -104,6 +113,7 @@ class _Array:
     input_shape: tuple[int, ...]
     standard: Standard
     column_names: None = None
+    text_columns: tuple[()] = ()
 
     @classmethod
     def fit(cls, array: npt.NDArray[Any], path: Path) -> "_Array":

@@ -13,6 +13,8 @@ from laser_vfl.v1 import prediction_pb2_grpc
 from laser_vfl.wire.predictions import Predictions, decode_predictions
 from laser_vfl.wire.requests import Features, checked_deadline_s, encode_request
 
+DAY_S = 86_400.0
+
 PATIENCE_S = 60.0
 """How long to wait for an answer when the daemon decides on the deadline."""
 
@@ -49,7 +51,7 @@ class Predictor:
         request = encode_request(ids, self._deadline_s if deadline is None else deadline, features)
         # The daemon keeps the deadline; this only ends the wait for one that does not.
         has_deadline = request.HasField("deadline_s")
-        timeout_s = request.deadline_s * 1.5 + 1.0 if has_deadline else PATIENCE_S
+        timeout_s = min(request.deadline_s, DAY_S) * 1.5 + 1.0 if has_deadline else PATIENCE_S
         response = call(self._stub.Predict, request, self._address, timeout_s)
         return decode_predictions(request.ids, response)
 

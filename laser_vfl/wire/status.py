@@ -1,5 +1,6 @@
 """Errors across the wire: one interceptor makes a gRPC status of ours, one function undoes it."""
 
+import asyncio
 import logging
 import math
 import secrets
@@ -24,6 +25,7 @@ _STATUS: dict[type[errors.LaserError], grpc.StatusCode] = {
     errors.AddressError: grpc.StatusCode.UNAVAILABLE,
     errors.IdentityError: grpc.StatusCode.PERMISSION_DENIED,
     errors.MismatchError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.NameTaken: grpc.StatusCode.ALREADY_EXISTS,
     errors.NotRegistered: grpc.StatusCode.NOT_FOUND,
     errors.TrainingStopped: grpc.StatusCode.ABORTED,
     errors.NotReady: grpc.StatusCode.FAILED_PRECONDITION,
@@ -157,6 +159,17 @@ def error_from(rpc_error: FailedCall, *, doing: str, hint: str = "") -> errors.L
 def is_ours(rpc_error: FailedCall) -> bool:
     """Tell whether the other side answered, rather than the network failed."""
     return any(key == _CODE_KEY for key, _ in rpc_error.trailing_metadata() or ())
+
+
+def heed_cancellation() -> None:
+    """Raise the cancellation of this task, if there is one, instead of a call's failure.
+
+    When both come at the same time, gRPC reports the failure alone, and a loop that tries again
+    would never end.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def retry_after_s(rpc_error: grpc.aio.AioRpcError) -> float | None:

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from grpc.aio import AioRpcError, Metadata
 
 from laser_vfl.core import errors
-from laser_vfl.wire.status import ErrorInterceptor, error_from, is_ours
+from laser_vfl.wire.status import ErrorInterceptor, error_from, heed_cancellation, is_ours
 
 KINDS = [
     kind
@@ -203,3 +203,23 @@ def test_a_peer_cannot_name_a_class_that_is_not_ours():
     trailing = Metadata(("laser-vfl-error", "SystemExit"))
     rpc_error = AioRpcError(grpc.StatusCode.ABORTED, Metadata(), trailing, details="boo")
     assert type(error_from(rpc_error, doing="x")) is errors.ContractError
+
+
+def test_a_cancellation_that_was_swallowed_is_raised_after_all():
+    async def stubborn():
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass  # as gRPC does when the call has failed at the same time
+        heed_cancellation()
+        await asyncio.Event().wait()
+
+    async def run():
+        heed_cancellation()
+        task = asyncio.create_task(stubborn())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task], timeout=5)
+        return task.cancelled()
+
+    assert asyncio.run(run())

@@ -1,0 +1,80 @@
+"""What peers answer: checked before it is used, and given out to those who asked."""
+
+import asyncio
+
+import numpy as np
+import pytest
+import torch
+
+from laser_vfl.client.answers import Question, Subject, decoded, nothing
+from laser_vfl.core.alignment import DIGEST_BYTES
+from laser_vfl.core.errors import ContractError
+from laser_vfl.v1 import peer_pb2 as pb
+from laser_vfl.wire.tensors import encode_tensor
+
+SUBJECT = Subject("run-1", 3, torch.float32)
+
+
+def response(*places, rows=None, width=3, dtype=torch.float32, value=1.0):
+    message = pb.RepresentResponse(places=np.array(places, dtype="<u4").tobytes())
+    shape = (len(places) if rows is None else rows, width)
+    encode_tensor(torch.full(shape, value), dtype, message.representations)
+    return message
+
+
+def test_an_answer_is_taken_as_it_is():
+    answer = decoded(response(0, 2), SUBJECT, 3)
+    assert answer.places.tolist() == [0, 2]
+    assert answer.representations.tolist() == [[1.0] * 3] * 2
+    assert answer.problem == ""
+
+
+def test_nothing_held_is_an_answer_too():
+    answer = decoded(response(), SUBJECT, 3)
+    assert len(answer.places) == 0
+    assert answer.problem == ""
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        (pb.RepresentResponse(places=b"abc"), "four bytes"),
+        (response(3), "within the question"),
+        (response(1, 0), "ascend"),
+        (response(1, 1), "ascend"),
+        (response(0, rows=2), "expected"),
+        (response(0, width=4), "expected"),
+        (response(0, dtype=torch.float16), "expected"),
+        (response(0, value=float("nan")), "not finite"),
+        (response(0, value=float("inf")), "not finite"),
+    ],
+    ids=["bytes", "beyond", "descend", "twice", "rows", "width", "dtype", "nan", "inf"],
+)
+def test_what_does_not_fit_the_question_is_refused(message, problem):
+    with pytest.raises(ContractError, match=problem):
+        decoded(message, SUBJECT, 3)
+
+
+def test_another_run_is_a_problem_and_no_block():
+    answer = decoded(pb.RepresentResponse(other_run="run-0"), SUBJECT, 3)
+    assert len(answer.places) == 0
+    assert answer.problem == 'it has no model of this run; it serves "run-0"'
+
+
+def test_a_question_is_answered_once_and_only_if_somebody_waits():
+    async def play():
+        loop = asyncio.get_running_loop()
+        first, second = (
+            Question(SUBJECT, bytes(2 * DIGEST_BYTES), 0.0, loop.create_future()) for _ in range(2)
+        )
+        assert first.num_ids == 2
+        first.settle(nothing("out of reach"))
+        first.settle(nothing("too late"))
+        second.answer.cancel()
+        second.settle(nothing("out of reach"))
+        assert second.answer.cancelled()
+        return await first.answer
+
+    answer = asyncio.run(play())
+    assert answer.problem == "out of reach"
+    assert len(answer.places) == 0

@@ -1,0 +1,64 @@
+"""Rows by blinded id, from several tables."""
+
+import numpy as np
+import torch
+
+from laser_vfl.client.holdings import Holdings, Rowset
+from laser_vfl.core.alignment import DIGEST_BYTES
+
+
+def digests(*numbers):
+    """Blinded ids that differ in their last byte; zero bytes at the end are part of an id too."""
+    table = np.zeros((len(numbers), DIGEST_BYTES), dtype=np.uint8)
+    table[:, 0] = numbers
+    return table
+
+
+def rowset(*numbers, value=0.0):
+    inputs = torch.tensor([[number + value, 1.0] for number in numbers]).reshape(-1, 2)
+    return Rowset(digests(*numbers), inputs)
+
+
+def test_rows_are_found_whatever_their_order():
+    holdings = Holdings([rowset(5, 3, 9)])
+    rows = holdings.find(digests(9, 4, 5, 3))
+    assert (rows >= 0).tolist() == [True, False, True, True]
+    assert holdings.inputs(rows[rows >= 0])[:, 0].tolist() == [9.0, 5.0, 3.0]
+
+
+def test_rows_of_several_tables_come_in_the_order_of_the_question():
+    holdings = Holdings([rowset(1, 2), rowset(3), rowset(), rowset(4, 5)])
+    assert len(holdings) == 5
+    rows = holdings.find(digests(4, 1, 3, 5, 2))
+    assert holdings.inputs(rows)[:, 0].tolist() == [4.0, 1.0, 3.0, 5.0, 2.0]
+
+
+def test_a_sample_in_two_tables_is_taken_from_the_first():
+    holdings = Holdings([rowset(1, value=0.5), rowset(2, 1)])
+    assert holdings.inputs(holdings.find(digests(1, 2)))[:, 0].tolist() == [1.5, 2.0]
+
+
+def test_one_question_may_name_a_sample_twice():
+    holdings = Holdings([rowset(1, 2)])
+    assert holdings.inputs(holdings.find(digests(2, 2, 1)))[:, 0].tolist() == [2.0, 2.0, 1.0]
+
+
+def test_nothing_is_held_without_rows():
+    for holdings in (Holdings([]), Holdings([rowset()])):
+        assert len(holdings) == 0
+        assert holdings.find(digests(1, 2)).tolist() == [-1, -1]
+
+
+def test_ids_that_differ_only_in_zero_bytes_at_the_end_are_different():
+    long, short = digests(7), digests(7)
+    long[0, -1] = 1
+    holdings = Holdings([Rowset(short, torch.zeros(1, 2))])
+    assert holdings.find(long).tolist() == [-1]
+    assert holdings.find(short).tolist() == [0]
+
+
+def test_inputs_of_any_shape_are_kept():
+    images = torch.arange(24.0).reshape(2, 3, 2, 2)
+    holdings = Holdings([Rowset(digests(1, 2), images), Rowset(digests(3), images[:1] + 100)])
+    found = holdings.inputs(holdings.find(digests(3, 2)))
+    assert torch.equal(found, torch.stack([images[0] + 100, images[1]]))
