@@ -34,7 +34,7 @@ NUM_TRAIN, NUM_TEST = 2_000, 20_000
 CHUNK = 1_000
 BLOCK = 100
 """Requests and echoes take turns in blocks of so many, so that both see the same machine."""
-ECHOED = bytes(300)
+ECHOED = bytes(250)
 """About as many bytes as the answer about one sample has: run, classes, roster, probabilities."""
 NUM_CALLERS = 32
 DEADLINE_S = 0.2

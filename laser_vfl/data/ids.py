@@ -1,7 +1,6 @@
 """Sample ids: one normal form that all organisations agree on, and the blinded form that leaves."""
 
 import hashlib
-import hmac
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from laser_vfl.core.errors import ConfigError, DataError
 
 BLINDED_BYTES = hashlib.sha256().digest_size
+BLOCK_BYTES = hashlib.sha256().block_size
 MIN_SECRET_BYTES = 16
 
 
@@ -31,13 +31,20 @@ def blind_ids(ids: Sequence[str], secret: bytes, federation: str) -> npt.NDArray
     The federation is part of what is hashed, so that nobody is linked across federations. The
     table is not: a person in one client's training table and in another's test table is found.
     """
-    prefix = b"laser-vfl/id/1" + _framed(federation)
-    keyed = hmac.new(secret, prefix, hashlib.sha256)
-    blinded = bytearray()
-    for text in ids:
-        one = keyed.copy()
-        one.update(text.encode())
-        blinded += one.digest()
+    # HMAC from its definition, because the copies that make it quick are slow in the hmac module.
+    key = secret if len(secret) <= BLOCK_BYTES else hashlib.sha256(secret).digest()
+    key = key.ljust(BLOCK_BYTES, b"\0")
+    inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in key))
+    inner.update(b"laser-vfl/id/1" + _framed(federation))
+    outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in key))
+
+    def blind(text: str) -> bytes:
+        first, second = inner.copy(), outer.copy()
+        first.update(text.encode())
+        second.update(first.digest())
+        return second.digest()
+
+    blinded = b"".join([blind(text) for text in ids])
     return np.frombuffer(blinded, dtype=np.uint8).reshape(len(ids), BLINDED_BYTES)
 
 

@@ -83,3 +83,12 @@ def test_bad_secret_says_how_to_make_one(tmp_path: Path, content, message):
 def test_secret_that_is_a_folder(tmp_path: Path):
     with pytest.raises(ConfigError, match="cannot read the id secret"):
         read_secret(tmp_path)
+
+
+@pytest.mark.parametrize("length", [16, 63, 64, 65, 200])
+def test_blinded_ids_are_hmac_sha256(length):
+    secret = bytes(range(length))
+    ids = ["person-1", "Zoë", "", "x" * 500]
+    prefix = b"laser-vfl/id/1" + (5).to_bytes(4, "big") + b"churn"
+    expected = [hmac.digest(secret, prefix + text.encode(), "sha256") for text in ids]
+    assert [row.tobytes() for row in blind_ids(ids, secret, "churn")] == expected
