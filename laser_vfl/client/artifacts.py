@@ -65,14 +65,17 @@ class StateDirectory:
     def publish(self, run: str) -> None:
         """Make a written model the one that is served; the one before it is kept, older ones go."""
         before = self.published_run
+        scores = self._read_manifest(run)["scores"]
+        if scores is not None:
+            self._write_json(self.path / "scores.json", {"run": run, **scores})
         temporary = self.path / ".model.tmp"
         with _writing(self.path / "model"):
             temporary.unlink(missing_ok=True)
             temporary.symlink_to(Path("models") / run)
             temporary.replace(self.path / "model")
-        for directory in (self.path / "models").iterdir():
-            if directory.name not in (run, before):
-                shutil.rmtree(directory, ignore_errors=True)
+            older = [d for d in (self.path / "models").iterdir() if d.name not in (run, before)]
+        for directory in older:
+            shutil.rmtree(directory, ignore_errors=True)
 
     @property
     def published_run(self) -> str | None:
@@ -89,21 +92,14 @@ class StateDirectory:
     def read_model(self, run: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """Return the manifest and the parameters of a run's model, if they are what was written."""
         directory = self.path / "models" / run
+        manifest = self._read_manifest(run)
         try:
-            manifest = json.loads((directory / "manifest.json").read_text())
             content = (directory / "model.safetensors").read_bytes()
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not JSON"
-            raise _unusable(directory, f"it cannot be read ({reason})") from None
-        if not isinstance(manifest, dict) or manifest.get("version") != MANIFEST_VERSION:
-            raise _unusable(directory, "another release wrote it")
+        except OSError as error:
+            raise _unusable(directory, f"it cannot be read ({error.strerror})") from None
         if hashlib.sha256(content).hexdigest() != manifest.get("sha256"):
             raise _unusable(directory, "model.safetensors is not the file that was written")
         return manifest, load(content)
-
-    def write_scores(self, scores: Mapping[str, Any]) -> None:
-        """Write scores.json."""
-        self._write_json(self.path / "scores.json", scores)
 
     def write_addresses(self, addresses: Mapping[str, str]) -> None:
         """Remember where peers were last seen, for a start without the coordinator."""
@@ -116,6 +112,17 @@ class StateDirectory:
         except (OSError, ValueError):
             return {}
         return {str(k): str(v) for k, v in stored.items()} if isinstance(stored, dict) else {}
+
+    def _read_manifest(self, run: str) -> dict[str, Any]:
+        directory = self.path / "models" / run
+        try:
+            manifest = json.loads((directory / "manifest.json").read_text())
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not JSON"
+            raise _unusable(directory, f"its manifest cannot be read ({reason})") from None
+        if not isinstance(manifest, dict) or manifest.get("version") != MANIFEST_VERSION:
+            raise _unusable(directory, "another release wrote it")
+        return manifest
 
     def append_metrics(self, line: dict[str, Any]) -> None:
         """Append one line to metrics.jsonl."""

@@ -75,6 +75,9 @@ class Asker:
         is_limited = time.monotonic() < self._limited_until  # then we asked too much
         if not self.breaker.is_open and not is_limited and self.breaker.kept_waiting(waited_s):
             self._stop_asking(f"no answer within {waited_s * 1e3:.0f} ms")
+        now = time.monotonic()
+        if self.breaker.is_open and all(q.give_up_at <= now for q in self._unanswered):
+            self._end_stream(self.breaker.problem)
 
     def probe(self, *, at_once: bool = False) -> None:
         """Try in the background until the peer answers, and ask it again from then on."""
@@ -123,6 +126,9 @@ class Asker:
             self._refused(error)
         except ContractError as error:
             self._lost(f"it broke the contract: {error}")
+        except Exception:
+            log.exception("%s sent what cannot be read", self.peer)
+            self._lost("it sent what cannot be read")
         finally:
             writer.cancel()
             call.cancel()

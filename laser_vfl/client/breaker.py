@@ -24,14 +24,14 @@ class Breaker:
         return bool(self.problem)
 
     def is_well(self) -> None:
-        """It has answered a probe."""
+        """It has answered a probe; whether it answers questions too has to be seen."""
         self.problem = ""
-        self._probe_after_s = FIRST_PROBE_S
         self._num_missed = 0
 
     def answered(self, took_s: float) -> None:
         """It has answered a question."""
         self.is_well()
+        self._probe_after_s = FIRST_PROBE_S
         usual = took_s if self.usual_s is None else self.usual_s
         smoothing = SMOOTHING_UP if took_s > usual else SMOOTHING_DOWN
         self.usual_s = usual + smoothing * (took_s - usual)

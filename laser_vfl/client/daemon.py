@@ -23,7 +23,7 @@ from laser_vfl.core.learner import load_optimizers
 from laser_vfl.v1.prediction_pb2_grpc import add_PredictionServicer_to_server
 from laser_vfl.wire.credentials import Credentials, load_credentials, plaintext
 from laser_vfl.wire.frames import add_exchange, add_represent
-from laser_vfl.wire.protocol import FRAME_OPTIONS
+from laser_vfl.wire.protocol import FRAME_OPTIONS, REQUEST_OPTIONS
 from laser_vfl.wire.server import Server, open_channel, start_server
 
 PREDICTION = "laser_vfl.v1.Prediction"
@@ -110,7 +110,8 @@ class ClientDaemon:
             str(config.predict_listen),
             Credentials() if config.predict_listen.is_loopback else credentials,
             lambda grpc_server: add_PredictionServicer_to_server(predictions, grpc_server),
-            FRAME_OPTIONS,
+            REQUEST_OPTIONS,
+            key="predict_listen",
         )
         stack.push_async_callback(predict_server.stop)
         self.predict_address = predict_server.address

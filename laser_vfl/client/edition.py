@@ -7,6 +7,7 @@ from laser_vfl.client.answers import Subject
 from laser_vfl.client.batching import Batcher
 from laser_vfl.client.holdings import Holdings
 from laser_vfl.client.published import PublishedModel
+from laser_vfl.wire.protocol import MAX_IDS, MAX_TENSOR_BYTES
 
 
 @dataclass
@@ -24,6 +25,12 @@ class Edition:
     def num_outputs(self) -> int:
         """How many outputs the head has; 0 without one."""
         return self.model.labels.num_outputs if self.model.labels else 0
+
+    @property
+    def max_rows(self) -> int:
+        """How many samples fit into one question to a peer and its answer."""
+        subject = self.subject
+        return min(MAX_IDS, MAX_TENSOR_BYTES // (subject.width * subject.dtype.itemsize))
 
     @property
     def subject(self) -> Subject:

@@ -17,7 +17,6 @@ from laser_vfl.core.alignment import ClientAlignment, num_shared
 from laser_vfl.core.errors import (
     AddressError,
     IdentityError,
-    NameTaken,
     NotRegistered,
     TrainingStopped,
 )
@@ -47,8 +46,6 @@ class Wish:
     wants_run: bool
     patience_s: float
     """How long to try to reach the coordinator."""
-    name_patience_s: float = 0.0
-    """How long to try while the coordinator still sees an earlier process of this client."""
     since: float = 0.0
     """When it was made; patience is counted from then, or from the first try if that was later."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -125,9 +122,6 @@ async def _register(session: Session, wish: Wish) -> Welcome:
     while True:
         try:
             return await session.register(wants_run=wish.wants_run)
-        except NameTaken:
-            if time.monotonic() > started + wish.name_patience_s:
-                raise
         except AddressError as error:
             num_hung_up = num_hung_up + 1 if "Socket closed" in error.message else 0
             if num_hung_up >= MAX_HUNG_UP:

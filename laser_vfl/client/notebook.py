@@ -14,7 +14,7 @@ from laser_vfl.client.config import ClientConfig
 from laser_vfl.client.daemon import ClientDaemon
 from laser_vfl.client.predicting import predict
 from laser_vfl.config.loading import load_config
-from laser_vfl.core.errors import TrainingStopped
+from laser_vfl.core.errors import ConfigError, TrainingStopped
 from laser_vfl.wire.predictions import Predictions, decode_predictions
 from laser_vfl.wire.requests import Features, encode_request
 
@@ -50,6 +50,9 @@ class Client:
 
         Without `tls` in the file, pass `insecure=True`; then all addresses have to be on loopback.
         """
+        for name, module in (("representation", representation), ("fusion", fusion)):
+            if module is not None and not isinstance(module, nn.Module):
+                raise ConfigError(f"{name} is no torch.nn.Module", hint="give an instance of one")
         config = load_config(Path(path), ClientConfig)
         return cls(config, OwnModels(representation, fusion), insecure=insecure)
 

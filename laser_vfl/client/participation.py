@@ -21,16 +21,13 @@ from laser_vfl.client.run import stay_for_the_others, train_and_write, unless_st
 from laser_vfl.client.serving import Serving
 from laser_vfl.client.session import Session, Welcome
 from laser_vfl.core.alignment import DIGEST_BYTES
-from laser_vfl.core.errors import DataError, LaserError
+from laser_vfl.core.errors import DataError, LaserError, TrainingStopped
 from laser_vfl.core.exchange import WIRE_DTYPES
 from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.wire.credentials import Credentials
 from laser_vfl.wire.protocol import FRAME_OPTIONS
 
 log = logging.getLogger(__name__)
-
-NAME_PATIENCE_S = 30.0
-"""How long a serving client waits for the coordinator to give up an earlier process of it."""
 
 AFTER_FAILURE_S = 5.0
 """How long a serving client waits before it tries again what it could not do."""
@@ -61,6 +58,7 @@ class Participation:
         self._is_fresh = True
         """Whether the block is what the tables hold; not after a time of waiting."""
         self._is_known = False
+        self._complaint = ""
         self._wish = Wish(wants_run=False, patience_s=means.config.connect_timeout_s)
         self._published: asyncio.Future[None] | None = None
 
@@ -84,14 +82,11 @@ class Participation:
             try:
                 await self._take_part()
                 self._settle(None)
-            except LaserError as error:
-                has_listener = self._is_known or self._published is not None
-                if once or serving.current is None or not has_listener:
-                    self._settle(error)
+            except Exception as error:
+                if once or serving.current is None:
                     raise
-                log.error("%s (the model of run %s is served on)", error, serving.served_run)
-                self._settle(error)
-                farewell = error.message
+                self._complain(error)
+                farewell = error.message if isinstance(error, LaserError) else "it failed"
             finally:
                 self.activity, self.run_id = "idle", ""
             if once:
@@ -117,6 +112,8 @@ class Participation:
         config = self._means.config
         place = welcome.roster.index(config.name)
         build_models(config, self._block, welcome.settings, place, self._means.own)
+        if self._is_known:  # so this is not the start, and time has passed
+            self._is_fresh = False
         self._is_known = True
         self.activity = "idle"
 
@@ -140,7 +137,7 @@ class Participation:
         config, serving, session = self._means.config, self._means.serving, self._means.session
         session.model_run = serving.served_run
         if serving.current is not None and not self._wish.wants_run:
-            self._wish.patience_s, self._wish.name_patience_s = math.inf, NAME_PATIENCE_S
+            self._wish.patience_s = math.inf
         joined = await join(session, config.name, self, self._wish)
         view = joined.view
         self.activity, self.run_id = "training", view.run
@@ -176,6 +173,19 @@ class Participation:
             train_and_write, means.config, self._block, joined, learner, mail, session, means.state
         )
         await unless_stopped(asyncio.create_task(work), session, links)
+
+    def _complain(self, error: Exception) -> None:
+        """Log a failure that serving survives, once if it comes again and again."""
+        if not isinstance(error, LaserError):
+            log.exception("training failed; this is a bug, or one of the model")
+            self._settle(TrainingStopped("training failed", hint="see the log"))
+            return
+        if str(error) != self._complaint:
+            log.error(
+                "%s (the model of run %s is served on)", error, self._means.serving.served_run
+            )
+        self._complaint = str(error)
+        self._settle(error)
 
     def _settle(self, error: LaserError | None) -> None:
         """Tell whoever waits for a model how it went."""

@@ -32,7 +32,7 @@ async def predict(
             f"{serving.config.name} has no labels, and so no head to predict with",
             hint=f"ask {' or '.join(edition.model.heads)}",
         )
-    check_request(request)
+    check_request(edition, request)
     give_up_at = started + _patience_s(serving, request, time_left_s)
     if len(request.ids) <= QUICKLY_RESOLVED:
         rows = resolve(serving, edition, request)
@@ -55,7 +55,7 @@ def _patience_s(serving: Serving, request: pb.PredictRequest, time_left_s: float
     deadline_s = serving.config.serving.deadline_s
     if request.HasField("deadline_s"):
         deadline_s = request.deadline_s
-    elif time_left_s is not None:
+    if time_left_s is not None:
         deadline_s = min(deadline_s, max(time_left_s, 0.0))
     margin_s = max(MIN_MARGIN_S, MARGIN_SHARE * deadline_s)
     return deadline_s - min(margin_s, deadline_s / 2)

@@ -88,7 +88,7 @@ def load_published(
         return _from_manifest(config, manifest, parameters, own, device)
     except LaserError as error:
         raise _unusable(state, run, error.message) from None
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except Exception as error:
         first_line = next(iter(str(error).splitlines()), "")
         raise _unusable(state, run, f"{type(error).__name__}: {first_line}") from None
 

@@ -16,8 +16,9 @@ from laser_vfl.client.serving import Serving
 from laser_vfl.core.errors import ContractError, DataError, quoted
 from laser_vfl.data import Encoding, Table, TableSpec, normalise_ids
 from laser_vfl.v1 import prediction_pb2 as pb
-from laser_vfl.wire.protocol import MAX_IDS
 from laser_vfl.wire.tensors import TensorSpec, decode_tensor
+
+MAX_LISTED = 10
 
 
 @dataclass(frozen=True)
@@ -30,14 +31,15 @@ class Rows:
     errors: Mapping[int, str]
 
 
-def check_request(request: pb.PredictRequest) -> None:
+def check_request(edition: Edition, request: pb.PredictRequest) -> None:
     """Refuse a request as a whole."""
     num_ids = len(request.ids)
+    most = edition.max_rows
     if not num_ids:
         raise DataError("the request has no ids", hint="name at least one sample")
-    if num_ids > MAX_IDS:
+    if num_ids > most:
         raise DataError(
-            f"the request has {num_ids} ids, at most {MAX_IDS} are answered at once",
+            f"the request has {num_ids} ids, at most {most} are answered at once",
             hint="ask in pieces",
         )
     deadline_s = request.deadline_s
@@ -115,7 +117,7 @@ def _frame(message: pb.FeatureColumns, names: tuple[str, ...], num_ids: int) -> 
         if column.name not in names:
             raise DataError(
                 f"this client has no feature {quoted(column.name)}",
-                hint=f"it has {', '.join(names)}",
+                hint=f"it has {_listed(names)}",
             )
         if len(column.values) != num_ids:
             raise DataError(
@@ -130,7 +132,7 @@ def _frame(message: pb.FeatureColumns, names: tuple[str, ...], num_ids: int) -> 
     missing = [name for name in names if name not in columns]
     if missing:
         raise DataError(
-            f"expected {len(names)} features, got {len(columns)}: {', '.join(missing)} missing",
+            f"expected {len(names)} features, got {len(columns)}: {_listed(missing)} missing",
             hint="send all of them, with empty values where they are not known",
         )
     return pl.DataFrame(columns, schema=dict.fromkeys(names, pl.String))
@@ -141,14 +143,14 @@ def _array(
 ) -> npt.NDArray[np.float32]:
     if encoding.text_columns:
         raise DataError(
-            f"an array holds numbers, and {', '.join(encoding.text_columns)} hold text",
+            f"an array holds numbers, and {_listed(encoding.text_columns)} hold text",
             hint="send the features as columns, by their names",
         )
     shape = (len(request.ids), *((len(names),) if names else encoding.input_shape))
     try:
         array = decode_tensor(request.array, TensorSpec(shape, torch.float32)).numpy()
     except ContractError as error:
-        columns = f": {', '.join(names)}" if names else ""
+        columns = f": {_listed(names)}" if names else ""
         raise DataError(
             f"the features do not fit: {error.message}",
             hint=f"this client's rows have the shape {list(shape[1:])}{columns}",
@@ -157,6 +159,11 @@ def _array(
     if not finite.all():
         raise _not_a_number("a feature", int((~finite).argmax()))
     return array
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(names[:MAX_LISTED]) + more
 
 
 def _not_a_number(what: str, row: int) -> DataError:

@@ -70,11 +70,10 @@ class Representing:
             raise ContractError(
                 f"at most {MAX_IDS} blinded ids of {DIGEST_BYTES} bytes each are answered at once"
             )
-        edition = await self._edition(request.run)
-        roster = edition.model.roster if edition else serving.known_clients
-        if caller.is_certified and caller.name not in roster:
+        is_member = caller.name in serving.known_clients
+        if caller.is_certified and not is_member:
             raise IdentityError(f"{quoted(caller.name)} is not a member of this federation")
-        account = caller.name if caller.name in roster else "anyone"
+        account = caller.name if is_member else "anyone"
         wait_s = serving.accounts.admit(account, num_ids, time.monotonic())
         if wait_s > 0:
             raise LimitExceeded(
@@ -82,6 +81,7 @@ class Representing:
                 hint=f"ask again in {wait_s:.3f} s",
                 retry_after_s=wait_s,
             )
+        edition = await self._edition(request.run)
         if edition is None:
             return pb.RepresentResponse(other_run=serving.served_run or "none")
         width, dtype = edition.model.settings.representation_dim, edition.model.wire_dtype

@@ -14,7 +14,6 @@ from laser_vfl.client.answers import Answer
 from laser_vfl.client.asking import Asker
 from laser_vfl.client.edition import Edition
 from laser_vfl.core.subsets import mask_of
-from laser_vfl.wire.protocol import MAX_IDS, MAX_TENSOR_BYTES
 
 MIN_HOLD_UP_S = 0.003
 MAX_HOLD_UP_S = 0.02
@@ -104,12 +103,10 @@ class Rounds:
     def _take(self) -> list[Traveller]:
         """Take those who ask about the same model, as many as fit into one question."""
         edition = self._waiting[0].edition
-        subject = edition.subject
-        most = min(MAX_IDS, MAX_TENSOR_BYTES // (subject.width * subject.dtype.itemsize))
         num_rows, count = 0, 0
         for traveller in self._waiting:
             num_rows += len(traveller.inputs)
-            fits = traveller.edition is edition and num_rows <= most
+            fits = traveller.edition is edition and num_rows <= edition.max_rows
             if count and not (self._together and fits):
                 break
             count += 1

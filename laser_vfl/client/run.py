@@ -63,8 +63,6 @@ def train_and_write(
     if block.test is not None:
         testing = Exchange(learner, host, mail, view, block.test, joined.alignments["test"])
         scores = evaluate(testing, block, joined.roster)
-    if scores is not None:
-        state.write_scores({"run": view.run, **scores})
     state.write_model(view.run, learner.models, _manifest(config, block, joined, session, scores))
     log.info("trained %d steps; the model is in %s", session.num_steps, state.path)
 

@@ -116,8 +116,8 @@ class Serving:
 
     async def publish(self, run: str) -> None:
         """Serve the model of a run from now on. Requests under way end with the one before."""
-        await self._switch(run)
         self._state.publish(run)
+        await self._switch(run)
         log.info("serving the model of run %s from now on", run)
 
     def set_block(self, block: Block) -> None:

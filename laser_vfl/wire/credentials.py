@@ -73,7 +73,8 @@ def plaintext(addresses: Mapping[str, Dialable | None], *, allowed: bool) -> Cre
     if not allowed:
         raise IdentityError(
             "no tls section in the configuration",
-            hint="add tls: {ca: …, cert: …, key: …}, or pass --insecure to try it out on loopback",
+            hint="add tls: {ca: …, cert: …, key: …}, or pass --insecure to try it out on loopback "
+            "(in Python: insecure=True)",
         )
     for name, address in addresses.items():
         if address is not None and not address.is_loopback:

@@ -27,6 +27,12 @@ KEEPALIVE: list[tuple[str, int]] = [
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
 ]
 
+REQUEST_OPTIONS: list[tuple[str, int]] = [
+    ("grpc.max_receive_message_length", 4 << 20),
+    ("grpc.max_send_message_length", MAX_TENSOR_BYTES + MESSAGE_OVERHEAD_BYTES),
+]
+"""For the server of predictions: a message of many tiny parts takes up far more when it is read."""
+
 FRAME_OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", MAX_TENSOR_BYTES + MESSAGE_OVERHEAD_BYTES),
     ("grpc.max_send_message_length", MAX_TENSOR_BYTES + MESSAGE_OVERHEAD_BYTES),

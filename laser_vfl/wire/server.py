@@ -41,8 +41,13 @@ async def start_server(
     credentials: Credentials,
     add_services: Callable[[grpc.aio.Server], None],
     options: Options,
+    *,
+    key: str = "listen",
 ) -> Server:
-    """Bind an address and serve; a port that is taken is an error, not a second listener."""
+    """Bind an address and serve; a port that is taken is an error, not a second listener.
+
+    `key` is what the configuration calls the address.
+    """
     server = grpc.aio.server(
         interceptors=[ErrorInterceptor()], options=[("grpc.so_reuseport", 0), *KEEPALIVE, *options]
     )
@@ -58,7 +63,7 @@ async def start_server(
     except RuntimeError:
         raise AddressError(
             f"cannot listen on {listen}",
-            hint="is the port in use, or the address not of this machine? choose another `listen`",
+            hint=f"is the port in use, or the address not of this machine? choose another `{key}`",
         ) from None
     await server.start()
     running = Server(server, health, f"{listen.rpartition(':')[0]}:{port}")

@@ -18,6 +18,12 @@ log = logging.getLogger(__name__)
 _CODE_KEY = "laser-vfl-error"
 _RETRY_KEY = "laser-vfl-retry-after-ms"
 
+MIN_RETRY_S = 0.01
+MAX_RETRY_DIGITS = 8
+
+MAX_STATUS_BYTES = 2000
+"""What fits into the metadata of an answer, which gRPC limits, whatever else is in there."""
+
 _STATUS: dict[type[errors.LaserError], grpc.StatusCode] = {
     errors.ConfigError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.DataError: grpc.StatusCode.INVALID_ARGUMENT,
@@ -139,7 +145,8 @@ async def refuse(context: grpc.aio.ServicerContext[Any, Any], error: errors.Lase
     metadata = [(_CODE_KEY, kind.__name__)]
     if isinstance(error, errors.LimitExceeded):
         metadata.append((_RETRY_KEY, str(math.ceil(error.retry_after_s * 1e3))))
-    await context.abort(_STATUS[kind], str(error), tuple(metadata))
+    text = str(error).encode()[:MAX_STATUS_BYTES].decode(errors="ignore")
+    await context.abort(_STATUS[kind], text, tuple(metadata))
     raise AssertionError("abort returned")
 
 
@@ -177,4 +184,6 @@ def retry_after_s(rpc_error: grpc.aio.AioRpcError) -> float | None:
     if rpc_error.code() != grpc.StatusCode.RESOURCE_EXHAUSTED:
         return None
     value = str(dict(rpc_error.trailing_metadata() or ()).get(_RETRY_KEY, ""))
-    return int(value) / 1e3 if value.isascii() and value.isdigit() else None
+    if not value.isascii() or not value.isdigit() or len(value) > MAX_RETRY_DIGITS:
+        return None
+    return max(int(value) / 1e3, MIN_RETRY_S)

@@ -127,7 +127,7 @@ def test_who_knows_the_run_must_also_be_a_member_of_it(sender: str, target: Targ
         ({"federation": ""}, grpc.StatusCode.FAILED_PRECONDITION),
         ({"client": ""}, grpc.StatusCode.FAILED_PRECONDITION),
         ({"client": "nobody"}, grpc.StatusCode.FAILED_PRECONDITION),
-        ({"client": "bank"}, grpc.StatusCode.FAILED_PRECONDITION),
+        ({"client": "bank"}, grpc.StatusCode.ALREADY_EXISTS),
         ({"client": "x\n" * 2000}, grpc.StatusCode.FAILED_PRECONDITION),
     ],
     ids=[

@@ -65,7 +65,9 @@ class Refusing(Peer):
 def edition():
     model = SimpleNamespace(roster=ROSTER, me=0, addresses=dict.fromkeys(ROSTER, "x:1"))
     subject = Subject("run-1", 2, torch.float32)
-    return SimpleNamespace(model=model, subject=subject, representation=Forward(), head=Forward())
+    return SimpleNamespace(
+        model=model, subject=subject, max_rows=100, representation=Forward(), head=Forward()
+    )
 
 
 async def travel(rounds, used, *numbers, within_s=5.0):
