@@ -4,13 +4,14 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
 
-from laser_vfl.client.config import ClientConfig
+from laser_vfl.client.config import ClientConfig, ModelConfig
 from laser_vfl.core.errors import LaserError, MismatchError
 from laser_vfl.core.fusion import Task
 from laser_vfl.core.learner import Learner, OptimizerSettings, Place, initial_randomness
@@ -42,6 +43,13 @@ class OwnModels:
 
     representation: nn.Module | None = None
     fusion: nn.Module | None = None
+
+    def left_out_of(self, config: ModelConfig) -> dict[str, Any]:
+        """Return what the configuration says of the models, and None where one was given here."""
+        given = {"representation": self.representation, "fusion": self.fusion}
+        return config.model_dump() | {
+            name: None for name, model in given.items() if model is not None
+        }
 
     def representation_or(self, build: Callable[[], nn.Module]) -> nn.Module:
         """Return a copy of the given representation model, or build one."""

@@ -170,7 +170,15 @@ class Participation:
         wire_dtype = WIRE_DTYPES[joined.settings.wire_precision]
         mail = Mail(links, joined.view, session, wire_dtype, joined.settings.step_timeout_s)
         work = asyncio.to_thread(
-            train_and_write, means.config, self._block, joined, learner, mail, session, means.state
+            train_and_write,
+            means.config,
+            self._block,
+            joined,
+            learner,
+            mail,
+            session,
+            means.state,
+            means.own,
         )
         await unless_stopped(asyncio.create_task(work), session, links)
 

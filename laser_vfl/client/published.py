@@ -150,7 +150,7 @@ def _build(
     own: OwnModels,
 ) -> nn.ModuleDict:
     """Build modules to load parameters into; what they are initialised with does not matter."""
-    for name in ("representation", "fusion"):
+    for name in ("representation", "fusion") if labels else ("representation",):
         if model[name] is None and getattr(own, name) is None:
             raise DataError(f"it was trained with a {name} given in Python; give it again")
     width = settings.representation_dim

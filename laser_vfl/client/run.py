@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from laser_vfl.client.artifacts import StateDirectory
-from laser_vfl.client.block import Block
+from laser_vfl.client.block import Block, OwnModels
 from laser_vfl.client.config import ClientConfig
 from laser_vfl.client.device import Host, num_threads
 from laser_vfl.client.evaluating import evaluate
@@ -42,6 +42,7 @@ def train_and_write(
     mail: Mail,
     session: Session,
     state: StateDirectory,
+    own: OwnModels,
 ) -> None:
     """Train, evaluate and write the model, in a thread of its own; the event loop stays free."""
     torch.set_num_threads(num_threads(config.threads, joined.view.addresses, config.name))
@@ -63,7 +64,9 @@ def train_and_write(
     if block.test is not None:
         testing = Exchange(learner, host, mail, view, block.test, joined.alignments["test"])
         scores = evaluate(testing, block, joined.roster)
-    state.write_model(view.run, learner.models, _manifest(config, block, joined, session, scores))
+    manifest = _manifest(config, block, joined, session.num_steps, scores)
+    manifest["model"] = own.left_out_of(config.model)
+    state.write_model(view.run, learner.models, manifest)
     log.info("trained %d steps; the model is in %s", session.num_steps, state.path)
 
 
@@ -120,7 +123,7 @@ def _manifest(
     config: ClientConfig,
     block: Block,
     joined: Joined,
-    session: Session,
+    num_steps: int,
     scores: dict[str, Any] | None,
 ) -> dict[str, Any]:
     return {
@@ -130,10 +133,9 @@ def _manifest(
         "roster": joined.roster,
         "heads": joined.view.heads,
         "addresses": joined.view.addresses,
-        "num_steps": session.num_steps,
+        "num_steps": num_steps,
         "trained_at": time.time(),
         "training": joined.settings.model_dump(),
-        "model": config.model.model_dump(),
         "precision": config.precision,
         "encoding": block.encoding.to_json(),
         "labels": block.labels.to_json() if block.labels else None,

@@ -208,6 +208,17 @@ def test_with_a_model_it_gives_up_in_time_too(pair: Pair) -> None:
         assert client.predict(IDS).errors == (None,) * len(IDS)
 
 
+def test_a_model_of_given_modules_says_so_where_they_are_not_given(pair: Pair) -> None:
+    """After the test above, with the same state directory."""
+    path = pair.site.path / "bank.yaml"
+    for given, missing in (({}, "representation"), ({"representation": Deep()}, "fusion")):
+        with (
+            Client.from_config(path, **given) as client,
+            pytest.raises(DataError, match=f"with a {missing} given in Python; give it again"),
+        ):
+            client.start()
+
+
 def test_closing_ends_a_fit_that_waits(site: Site) -> None:
     _write_tables(site)
     coordinator = site.start_coordinator(site.coordinator_config(ROSTER, {}))
