@@ -96,9 +96,9 @@ class StateDirectory:
         try:
             content = (directory / "model.safetensors").read_bytes()
         except OSError as error:
-            raise _unusable(directory, f"it cannot be read ({error.strerror})") from None
+            raise unusable(directory, f"it cannot be read ({error.strerror})") from None
         if hashlib.sha256(content).hexdigest() != manifest.get("sha256"):
-            raise _unusable(directory, "model.safetensors is not the file that was written")
+            raise unusable(directory, "model.safetensors is not the file that was written")
         return manifest, load(content)
 
     def write_addresses(self, addresses: Mapping[str, str]) -> None:
@@ -119,9 +119,9 @@ class StateDirectory:
             manifest = json.loads((directory / "manifest.json").read_text())
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not JSON"
-            raise _unusable(directory, f"its manifest cannot be read ({reason})") from None
+            raise unusable(directory, f"its manifest cannot be read ({reason})") from None
         if not isinstance(manifest, dict) or manifest.get("version") != MANIFEST_VERSION:
-            raise _unusable(directory, "another release wrote it")
+            raise unusable(directory, "another release wrote it")
         return manifest
 
     def append_metrics(self, line: dict[str, Any]) -> None:
@@ -150,7 +150,8 @@ def _replace(path: Path, content: bytes) -> None:
         temporary.replace(path)
 
 
-def _unusable(directory: Path, why: str) -> DataError:
+def unusable(directory: Path, why: str) -> DataError:
+    """Return the error of a model that is there and does not work."""
     return DataError(
         f"the model cannot be used: {why}",
         where=str(directory),

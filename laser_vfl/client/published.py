@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from laser_vfl.client.artifacts import StateDirectory
+from laser_vfl.client.artifacts import StateDirectory, unusable
 from laser_vfl.client.block import OwnModels
 from laser_vfl.client.config import ClientConfig
 from laser_vfl.core.errors import DataError, LaserError
@@ -87,10 +87,12 @@ def load_published(
     try:
         return _from_manifest(config, manifest, parameters, own, device)
     except LaserError as error:
-        raise _unusable(state, run, error.message) from None
+        raise unusable(state.path / "models" / run, error.message) from None
     except Exception as error:
         first_line = next(iter(str(error).splitlines()), "")
-        raise _unusable(state, run, f"{type(error).__name__}: {first_line}") from None
+        raise unusable(
+            state.path / "models" / run, f"{type(error).__name__}: {first_line}"
+        ) from None
 
 
 def _from_manifest(
@@ -175,11 +177,3 @@ def _build(
             )
         )
     return models
-
-
-def _unusable(state: StateDirectory, run: str, why: str) -> DataError:
-    return DataError(
-        f"the model cannot be used: {why}",
-        where=str(state.path / "models" / run),
-        hint="remove the link `model` to start without it, and train again",
-    )

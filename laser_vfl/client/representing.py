@@ -22,7 +22,7 @@ from laser_vfl.core.errors import (
 )
 from laser_vfl.v1 import peer_pb2 as pb
 from laser_vfl.wire.identity import caller_name
-from laser_vfl.wire.protocol import MAX_IDS, MAX_TENSOR_BYTES
+from laser_vfl.wire.protocol import MAX_IDS
 from laser_vfl.wire.tensors import encode_tensor
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class Representing:
         if edition is None:
             return pb.RepresentResponse(other_run=serving.served_run or "none")
         width, dtype = edition.model.settings.representation_dim, edition.model.wire_dtype
-        if num_ids * width * dtype.itemsize > MAX_TENSOR_BYTES:
+        if num_ids > edition.max_rows:
             raise ContractError("so many representations do not fit into a message")
         digests = np.frombuffer(request.digests, np.uint8).reshape(num_ids, DIGEST_BYTES)
         holdings = edition.holdings  # of this moment: they may be replaced at any other
