@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 import torch
 
-from laser_vfl.core.alignment import DIGEST_BYTES, align
+from laser_vfl.core.alignment import DIGEST_BYTES, align_rows
 from laser_vfl.core.errors import DataError
 from laser_vfl.core.evaluation import decide
 from laser_vfl.core.learner import Learner, OptimizerSettings, Place, initial_randomness
@@ -65,7 +65,7 @@ class Simulation:
         self.roster = tuple(arrays)
         self._heads = mask_of(k for k, name in enumerate(self.roster) if name in by_client)
         held = {name: np.flatnonzero(_observed(array)) for name, array in arrays.items()}
-        alignments = align([_digests(rows) for rows in held.values()])
+        alignments = align_rows([_digests(rows) for rows in held.values()])
         self._encodings: dict[str, Encoding] = {}
         self._labels: dict[str, LabelEncoding] = {}
         self._classes: dict[str, Array] = {}

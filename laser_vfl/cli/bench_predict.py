@@ -92,7 +92,6 @@ def _write_inputs(directory: Path, names: list[str]) -> dict[str, dict[str, Any]
     rng = np.random.default_rng(0)
     num_rows = NUM_TRAIN + NUM_TEST
     labels = rng.integers(0, NUM_CLASSES, num_rows)
-    (directory / "id.secret").write_text("benchmark " * 4)
     for name in names:
         features = rng.standard_normal((num_rows, NUM_FEATURES)).astype(np.float32)
         for table, rows in (
@@ -108,7 +107,6 @@ def _write_inputs(directory: Path, names: list[str]) -> dict[str, dict[str, Any]
             "listen": "127.0.0.1:0",
             "coordinator": "127.0.0.1:1",
             "state": f"./{name}-state",
-            "id_secret_file": "id.secret",
             "data": {
                 "train": f"{name}_train.npz",
                 "test": f"{name}_test.npz",

@@ -16,7 +16,7 @@ from laser_vfl.cli.processes import LocalFederation
 from laser_vfl.client.block import build_learner, load_block
 from laser_vfl.client.config import ClientConfig
 from laser_vfl.config.loading import load_config
-from laser_vfl.core.alignment import align
+from laser_vfl.core.alignment import align_rows
 from laser_vfl.core.oracle import Member, Oracle
 from laser_vfl.core.settings import TrainingSettings
 
@@ -24,6 +24,7 @@ NUM_FEATURES, WIDTH, NUM_CLASSES, BATCH_SIZE = 140, 128, 12, 128
 STEPS_PER_EPOCH = 50
 WARM_UP_STEPS = 20
 TIMEOUT_S = 1800.0
+ORACLE_KEY = b"the oracle's order of samples"
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,6 @@ def _write_inputs(directory: Path, names: list[str]) -> dict[str, dict[str, Any]
     rng = np.random.default_rng(0)
     num_rows = BATCH_SIZE * STEPS_PER_EPOCH
     labels = rng.integers(0, NUM_CLASSES, num_rows)
-    (directory / "id.secret").write_text("benchmark " * 4)
     for name in names:
         features = rng.standard_normal((num_rows, NUM_FEATURES)).astype(np.float32)
         np.savez(directory / f"{name}.npz", id=np.arange(num_rows), x=features, y=labels)
@@ -78,7 +78,6 @@ def _write_inputs(directory: Path, names: list[str]) -> dict[str, dict[str, Any]
             "listen": "127.0.0.1:0",
             "coordinator": "127.0.0.1:1",
             "state": f"./{name}-state",
-            "id_secret_file": "id.secret",
             "data": {"train": f"{name}.npz", "id": "id", "label": "y"},
             "model": {"representation": "mlp", "hidden": [WIDTH, WIDTH]},
             "optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.8},
@@ -99,8 +98,8 @@ def _time_oracle(
         path = directory / f"oracle-{name}.yaml"
         path.write_text(json.dumps(config))
         loaded.append(load_config(path, ClientConfig))
-    blocks = [load_block(config) for config in loaded]
-    alignments = align([block.train.digests for block in blocks])
+    blocks = [load_block(config, ORACLE_KEY) for config in loaded]
+    alignments = align_rows([block.train.digests for block in blocks])
     members = {
         k: Member(
             build_learner(config, block, settings, names, names, torch.device("cpu")),

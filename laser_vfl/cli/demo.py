@@ -62,9 +62,11 @@ def _prepare(directory: Path) -> None:
 def _train(options: DemoOptions, directory: Path) -> dict[str, Any]:
     names = NAMES[: options.clients]
     _write_tables(options, names, directory)
-    # A real secret is random; this one follows from the seed, so that a demo can be repeated.
-    secret = hashlib.sha256(f"laser-vfl demo {options.seed}".encode()).hexdigest()
-    (directory / "id.secret").write_text(secret + "\n")
+    for name in names:
+        # A real key is random; these follow from the seed, so that a demo can be repeated.
+        key = hashlib.sha256(f"laser-vfl demo {name} {options.seed}".encode()).digest()
+        (directory / f"{name}-state").mkdir()
+        (directory / f"{name}-state" / "own.key").write_bytes(key)
     started = time.monotonic()
     with LocalFederation(directory, insecure=True) as federation:
         address = federation.start_coordinator(_coordinator_config(options, names))
@@ -108,7 +110,6 @@ def _client_config(name: str, coordinator: str) -> dict[str, Any]:
         "listen": "127.0.0.1:0",
         "coordinator": coordinator,
         "state": f"./{name}-state",
-        "id_secret_file": "id.secret",
         "data": {
             "train": f"{name}_train.csv",
             "test": f"{name}_test.csv",

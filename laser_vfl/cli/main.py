@@ -184,6 +184,25 @@ def retrain(
 
 
 @app.command()
+def align(
+    config: ConfigPath,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Align and train nothing; a run aligns by itself.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the overlaps to this .png, .svg or .pdf, too.")
+    ] = None,
+    timeout: Annotated[str, typer.Option(help="How long to wait for the others.")] = "3600s",
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Show how many samples have which blocks, with the daemons up."""
+    from laser_vfl.cli.align import AlignOptions, run_align
+
+    options = AlignOptions(config, dry_run, plot, timeout)
+    run_align(options, as_json=output is Format.JSON)
+
+
+@app.command()
 def demo(
     clients: Annotated[int, typer.Option(min=1, max=8, help="How many organisations.")] = 4,
     p_miss: Annotated[
@@ -200,6 +219,21 @@ def demo(
     from laser_vfl.cli.demo import DemoOptions, run_demo
 
     run_demo(DemoOptions(clients, p_miss, epochs, seed, keep), as_json=output is Format.JSON)
+
+
+@bench_app.command("align")
+def bench_align(
+    ids: Annotated[
+        list[int], typer.Option(min=1, help="Ids at each client; may be given several times.")
+    ] = [10_000],  # noqa: B006
+    clients: Annotated[int, typer.Option(min=1, max=16, help="How many clients.")] = 4,
+    repeats: Annotated[int, typer.Option(min=1, help="How often.")] = 3,
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Measure a private alignment against the bare multiplications that it consists of."""
+    from laser_vfl.cli.bench_align import BenchOptions, run_bench_align
+
+    run_bench_align(BenchOptions(ids, clients, repeats), as_json=output is Format.JSON)
 
 
 @bench_app.command("predict")

@@ -32,20 +32,47 @@ class Answer:
     problem: str = ""
 
 
+@dataclass(frozen=True)
+class Named:
+    """Samples as one peer knows them: by digest, or by group and place in an alignment.
+
+    In an alignment only those are named that the peer holds; `at` says which of the samples.
+    """
+
+    names: bytes
+    alignment: str = ""
+    at: npt.NDArray[np.uint32] | None = None
+
+    @property
+    def num(self) -> int:
+        """How many samples are named."""
+        return len(self.names) // DIGEST_BYTES if self.at is None else len(self.at)
+
+    @property
+    def is_nobody(self) -> bool:
+        """Whether the peer is known to hold none of the samples."""
+        return self.at is not None and not len(self.at)
+
+
 @dataclass(slots=True)
 class Question:
     """Some samples, and until when somebody waits for the answer."""
 
     subject: Subject
-    digests: bytes
+    named: Named
     give_up_at: float
     answer: "asyncio.Future[Answer]"
     asked_at: float = 0.0
 
-    @property
-    def num_ids(self) -> int:
-        """How many samples it is about."""
-        return len(self.digests) // DIGEST_BYTES
+    def request(self, sender: str) -> pb.RepresentRequest:
+        """Return the question as a message."""
+        named = self.named
+        request = pb.RepresentRequest(run=self.subject.run, sender=sender)
+        if named.at is None:
+            request.digests = named.names
+        else:
+            request.alignment, request.names = named.alignment, named.names
+        return request
 
     def settle(self, answer: Answer) -> None:
         """Answer, if anybody still waits."""
@@ -53,20 +80,22 @@ class Question:
             self.answer.set_result(answer)
 
 
-def decoded(response: pb.RepresentResponse, subject: Subject, num_ids: int) -> Answer:
-    """Return the answer in a message, if it is one to a question about `num_ids` samples."""
+def decoded(response: pb.RepresentResponse, subject: Subject, named: Named) -> Answer:
+    """Return the answer in a message, if it is one to a question about these samples."""
+    if response.other_alignment:
+        return nothing("it names people by another alignment than this client")
     if response.other_run:
         return nothing(f"it has no model of this run; it serves {quoted(response.other_run)}")
     if len(response.places) % 4:
         raise ContractError("places have four bytes each")
     places = np.frombuffer(response.places, dtype="<u4")
-    if len(places) and (places[-1] >= num_ids or (places[1:] <= places[:-1]).any()):
+    if len(places) and (places[-1] >= named.num or (places[1:] <= places[:-1]).any()):
         raise ContractError("the places of an answer ascend and are within the question")
     spec = TensorSpec((len(places), subject.width), subject.dtype)
     representations = decode_array(response.representations, spec)
     if not math.isfinite(representations.sum()):
         raise ContractError("a representation is not finite")
-    return Answer(places, representations)
+    return Answer(places if named.at is None else named.at[places], representations)
 
 
 def nothing(problem: str) -> Answer:

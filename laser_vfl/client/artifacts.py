@@ -4,19 +4,27 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as save_arrays
 from safetensors.torch import load, save
 from torch import nn
 
+from laser_vfl.client.naming import NAME, Naming, places_of
+from laser_vfl.core.alignment import Group
 from laser_vfl.core.errors import ConfigError, DataError, TrainingStopped
 
-MANIFEST_VERSION = 2
+MANIFEST_VERSION = 3
+
+KEY_BYTES = 32
 
 _RUN = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
@@ -101,6 +109,73 @@ class StateDirectory:
             raise unusable(directory, "model.safetensors is not the file that was written")
         return manifest, load(content)
 
+    def write_naming(self, naming: Naming) -> None:
+        """Write how people are named in the model's run. The file has a scalar, and is private."""
+        sizes = np.array([group.size for group in naming.groups], dtype=np.uint64)
+        masks = np.array([group.observed for group in naming.groups], dtype=np.uint64)
+        arrays = {
+            "digests": naming.digests,
+            "points": naming.points,
+            "group": np.ascontiguousarray(naming.names["group"]),
+            "place": np.ascontiguousarray(naming.names["place"]),
+            "sizes": sizes,
+            "masks": masks,
+            "scalar": np.frombuffer(naming.scalar, dtype=np.uint8),
+        }
+        metadata = {"id": naming.id, "run": naming.run, "members": json.dumps(naming.members)}
+        path = self.path / "models" / naming.run / "naming.safetensors"
+        with _writing(path):
+            path.parent.mkdir(exist_ok=True)
+        _replace(path, save_arrays(arrays, metadata), mode=0o600)
+
+    def read_naming(self, run: str) -> Naming | None:
+        """Return how people are named in a run's model; None if by digests."""
+        path = self.path / "models" / run / "naming.safetensors"
+        if not path.is_file():
+            return None
+        try:
+            with safe_open(path, framework="numpy") as file:
+                metadata = file.metadata()
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            groups = [
+                Group(int(mask), int(size))
+                for mask, size in zip(arrays["masks"], arrays["sizes"], strict=True)
+            ]
+            names = np.zeros(len(arrays["group"]), dtype=NAME)
+            names["group"], names["place"] = arrays["group"], arrays["place"]
+            num = len(names)
+            shapes = {name: arrays[name].shape for name in ("digests", "points", "scalar")}
+            if shapes != {"digests": (num, 32), "points": (num, 32), "scalar": (32,)}:
+                raise ValueError("its parts do not fit")
+            if num and int(names["group"].max()) >= len(groups):
+                raise ValueError("it has people of no group")
+            return Naming(
+                metadata["id"],
+                metadata["run"],
+                json.loads(metadata["members"]),
+                arrays["scalar"].tobytes(),
+                arrays["digests"],
+                arrays["points"],
+                groups,
+                places_of(names, len(groups)),
+            )
+        except (OSError, ValueError, KeyError, TypeError, IndexError, SafetensorError) as error:
+            raise unusable(path, f"{type(error).__name__}") from None
+
+    def own_key(self) -> bytes:
+        """Return the key that this client lists its people by; made once, and never shown."""
+        path = self.path / "own.key"
+        with _writing(path):
+            if path.is_file() and len(key := path.read_bytes()) == KEY_BYTES:
+                return key
+        key = secrets.token_bytes(KEY_BYTES)
+        _replace(path, key, mode=0o600)
+        return key
+
+    def write_listening(self, predict: str) -> None:
+        """Say where this daemon can be asked, for commands on the same machine."""
+        self._write_json(self.path / "listening.json", {"predict": predict})
+
     def write_addresses(self, addresses: Mapping[str, str]) -> None:
         """Remember where peers were last seen, for a start without the coordinator."""
         self._write_json(self.path / "peers.json", addresses)
@@ -140,10 +215,13 @@ def is_run_id(text: str) -> bool:
     return _RUN.fullmatch(text) is not None
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _replace(path: Path, content: bytes, mode: int = 0o666) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     with _writing(path):
-        with temporary.open("wb") as file:
+        temporary.unlink(missing_ok=True)
+        with os.fdopen(
+            os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb"
+        ) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

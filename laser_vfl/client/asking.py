@@ -9,7 +9,7 @@ from collections import deque
 import grpc
 import grpc.aio
 
-from laser_vfl.client.answers import Answer, Question, Subject, decoded, nothing
+from laser_vfl.client.answers import Answer, Named, Question, Subject, decoded, nothing
 from laser_vfl.client.breaker import Breaker
 from laser_vfl.core.errors import AddressError, ContractError
 from laser_vfl.v1 import peer_pb2 as pb
@@ -57,11 +57,13 @@ class Asker:
         self._closing = asyncio.ensure_future(old.close())
         self.probe(at_once=True)
 
-    def ask(self, subject: Subject, digests: bytes, give_up_at: float) -> "asyncio.Future[Answer]":
+    def ask(self, subject: Subject, named: Named, give_up_at: float) -> "asyncio.Future[Answer]":
         """Ask about some samples. The future never fails; nobody has to wait for it."""
         loop = asyncio.get_running_loop()
-        question = Question(subject, digests, give_up_at, loop.create_future())
-        if self.breaker.is_open:
+        question = Question(subject, named, give_up_at, loop.create_future())
+        if named.is_nobody:
+            question.settle(nothing(""))
+        elif self.breaker.is_open:
             question.settle(nothing(self.breaker.problem))
         else:
             self._send(question)
@@ -105,12 +107,9 @@ class Asker:
             sender = self._sender
             self._outbox = asyncio.Queue()
             self._stream = asyncio.create_task(self._converse(self._outbox))
-        request = pb.RepresentRequest(
-            run=question.subject.run, sender=sender, digests=question.digests
-        )
         question.asked_at = time.monotonic()
         self._unanswered.append(question)
-        self._outbox.put_nowait(request.SerializeToString())
+        self._outbox.put_nowait(question.request(sender).SerializeToString())
 
     async def _converse(self, outbox: "asyncio.Queue[bytes]") -> None:
         """Write questions and read answers until the stream ends, and take note of why it did."""
@@ -137,7 +136,7 @@ class Asker:
         if not self._unanswered:
             raise ContractError("an answer without a question")
         question = self._unanswered[0]
-        answer = decoded(response, question.subject, question.num_ids)
+        answer = decoded(response, question.subject, question.named)
         self._unanswered.popleft()
         self.breaker.answered(time.monotonic() - question.asked_at)
         question.settle(answer)

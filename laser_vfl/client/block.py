@@ -24,7 +24,6 @@ from laser_vfl.data import (
     TableSpec,
     blind_ids,
     check_tables_apart,
-    read_secret,
     read_table,
 )
 from laser_vfl.models import (
@@ -65,8 +64,9 @@ NO_MODELS = OwnModels()
 
 @dataclass(frozen=True)
 class EncodedTable:
-    """The rows of one table as the models see them, and their blinded ids."""
+    """The rows of one table as the models see them, their ids, and digests of these."""
 
+    ids: Sequence[str]
     digests: npt.NDArray[np.uint8]
     inputs: torch.Tensor
     targets: torch.Tensor | None = None
@@ -103,14 +103,16 @@ def table_spec(config: ClientConfig) -> TableSpec:
     )
 
 
-def load_block(config: ClientConfig) -> Block:
-    """Read all local files of a client. Every mistake in them is found here."""
+def load_block(config: ClientConfig, key: bytes) -> Block:
+    """Read all local files of a client. Every mistake in them is found here.
+
+    Digests of ids are made under `key`.
+    """
     data, spec = config.data, table_spec(config)
     with _placed(config.where("model.representation")):
         check_representation_name(config.model.representation)
     with _placed(config.where("model.fusion")):
         check_fusion_name(config.model.fusion)
-    secret = read_secret(config.id_secret_file)
     train = read_table(data.train, spec)
     test = read_table(data.test, spec) if data.test else None
     if test is not None:
@@ -119,12 +121,13 @@ def load_block(config: ClientConfig) -> Block:
     labels = LabelEncoding.fit(train, spec) if data.label is not None else None
 
     def encoded(table: Table, name: str) -> EncodedTable:
-        digests = blind_ids(table.ids, secret, config.federation)
+        digests = blind_ids(table.ids, key, config.federation)
         inputs = torch.from_numpy(encoding.apply(table))
         if labels is None:
-            return EncodedTable(digests, inputs)
+            return EncodedTable(table.ids, digests, inputs)
         targets, labelled = labels.apply(table)
         return EncodedTable(
+            table.ids,
             digests,
             inputs,
             torch.from_numpy(targets),

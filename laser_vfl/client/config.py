@@ -133,7 +133,7 @@ class ClientConfig(ConfigFile):
     predict_listen: Annotated[Address, Field(examples=["127.0.0.1:7101"])] = Address("127.0.0.1", 0)
     coordinator: Annotated[DialAddress, Field(examples=["127.0.0.1:7000"])]
     state: Annotated[RelativePath, Field(examples=["./bank-state"])]
-    id_secret_file: Annotated[RelativePath, Field(examples=["id.secret"])]
+    id_secret_file: Annotated[RelativePath, Field(examples=["id.secret"])] | None = None
     data: DataConfig
     model: ModelConfig = ModelConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -144,6 +144,7 @@ class ClientConfig(ConfigFile):
     representation_dim: (
         Annotated[int, Field(strict=True, ge=1, le=65_536, examples=[32])] | None
     ) = None
+    alignments_per_day: Annotated[int, Field(strict=True, ge=1, le=100_000, examples=[100])] = 100
     connect_timeout_s: Annotated[
         float, Field(strict=True, gt=0, le=604_800, allow_inf_nan=False, examples=[60])
     ] = 60.0

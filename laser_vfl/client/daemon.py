@@ -8,21 +8,26 @@ from typing import Self
 
 import grpc.aio
 
+from laser_vfl.client.aligning import Aligner
 from laser_vfl.client.artifacts import StateDirectory
 from laser_vfl.client.block import NO_MODELS, OwnModels, load_block
 from laser_vfl.client.config import ClientConfig
 from laser_vfl.client.device import pick_device
+from laser_vfl.client.ledger import Ledger
 from laser_vfl.client.links import Reception
+from laser_vfl.client.listing import Keys
 from laser_vfl.client.participation import Means, Participation
 from laser_vfl.client.prediction_service import PredictionService
 from laser_vfl.client.representing import Representing
+from laser_vfl.client.ring import RingReception
 from laser_vfl.client.serving import Serving
 from laser_vfl.client.session import Introduction, Session
 from laser_vfl.core.errors import LaserError
 from laser_vfl.core.learner import load_optimizers
+from laser_vfl.data import read_secret
 from laser_vfl.v1.prediction_pb2_grpc import add_PredictionServicer_to_server
 from laser_vfl.wire.credentials import Credentials, load_credentials, plaintext
-from laser_vfl.wire.frames import add_exchange, add_represent
+from laser_vfl.wire.frames import add_exchange, add_hand_on, add_represent
 from laser_vfl.wire.protocol import FRAME_OPTIONS, REQUEST_OPTIONS
 from laser_vfl.wire.server import Server, open_channel, start_server
 
@@ -76,17 +81,24 @@ class ClientDaemon:
         config, own = self._config, self._own
         credentials = _credentials(config, insecure=self._insecure)
         device = pick_device(config.device, where=config.where("device"))
-        block = await asyncio.to_thread(load_block, config)
+        secret = read_secret(config.id_secret_file) if config.id_secret_file else None
         state = StateDirectory(config.state, where=config.where("state"))
+        own_key = state.own_key()
+        keys = Keys(digest=own_key if secret is None else secret, order=own_key)
+        block = await asyncio.to_thread(load_block, config, keys.digest)
         await asyncio.to_thread(load_optimizers)
-        serving = self.serving = Serving(config, state, block, own, credentials, device)
+        ledger = Ledger(state.path / "alignments.json", config.alignments_per_day)
+        serving = Serving(config, state, block, own, credentials, device, keys, ledger)
+        self.serving = serving
         stack.push_async_callback(serving.close)
         await serving.start()
-        reception, representing = Reception(), Representing(serving)
+        reception, ring_reception = Reception(), RingReception()
+        representing = Representing(serving)
 
         def add_peer_calls(grpc_server: grpc.aio.Server) -> None:
             add_exchange(grpc_server, reception.serve)
             add_represent(grpc_server, representing.serve)
+            add_hand_on(grpc_server, ring_reception.serve)
 
         server = await start_server(str(config.listen), credentials, add_peer_calls, FRAME_OPTIONS)
         stack.push_async_callback(server.stop)
@@ -100,11 +112,13 @@ class ClientDaemon:
             address=self.address,
             has_head=block.labels is not None,
         )
-        self._session = Session(channel, introduction, serving.meet)
-        self.participation = Participation(
-            Means(config, own, device, credentials, state, self._session, serving, reception),
-            block,
+        session = self._session = Session(channel, introduction, serving.meet, serving.standing)
+        aligner = Aligner(config, session, credentials, ring_reception, ledger)
+        stack.callback(aligner.close)
+        means = Means(
+            config, own, device, credentials, state, session, serving, reception, aligner, keys
         )
+        self.participation = Participation(means, block)
         predictions = PredictionService(serving, self.participation, introduction)
         predict_server = await start_server(
             str(config.predict_listen),
@@ -115,6 +129,7 @@ class ClientDaemon:
         )
         stack.push_async_callback(predict_server.stop)
         self.predict_address = predict_server.address
+        state.write_listening(predict_server.address)
         for work in (serving.keep_house(), _announce(predict_server, serving)):
             stack.callback(asyncio.create_task(work).cancel)
 

@@ -7,18 +7,20 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from laser_vfl.client.digest_index import DigestIndex, Digests
+from laser_vfl.client.listing import People
 from laser_vfl.core.alignment import DIGEST_BYTES
 
-Digests = npt.NDArray[np.uint8]
 Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Rowset:
-    """Some rows: their blinded ids (n, 32) and their features as a model takes them."""
+    """Some rows: their ids, the digests of these (n, 32), and features as a model takes them."""
 
     digests: Digests
     inputs: torch.Tensor
+    ids: Sequence[str]
 
 
 class Holdings:
@@ -27,22 +29,17 @@ class Holdings:
     def __init__(self, parts: Sequence[Rowset]) -> None:
         self._parts = [part.inputs.numpy() for part in parts]
         self._starts = np.cumsum([0, *(len(inputs) for inputs in self._parts)])
-        keys = _keys(
+        self.people = [People(part.ids, part.digests) for part in parts]
+        self._index = DigestIndex(
             np.concatenate([np.empty((0, DIGEST_BYTES), np.uint8), *(p.digests for p in parts)])
         )
-        self._order = np.argsort(keys, kind="stable")
-        self._keys = keys[self._order]
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._index)
 
     def find(self, digests: Digests) -> Rows:
         """Return the row of each blinded id, -1 where it is not held."""
-        if not len(self._keys):
-            return np.full(len(digests), -1, dtype=np.int64)
-        keys = _keys(digests)
-        places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        return np.where(self._keys[places] == keys, self._order[places], -1)
+        return self._index.find(digests)
 
     def inputs(self, rows: Rows) -> torch.Tensor:
         """Return the features of these rows."""
@@ -55,7 +52,3 @@ class Holdings:
             chosen = part_of == part
             inputs[chosen] = self._parts[part][rows[chosen] - self._starts[part]]
         return torch.from_numpy(inputs)
-
-
-def _keys(digests: Digests) -> npt.NDArray[np.bytes_]:
-    return np.ascontiguousarray(digests).view(f"S{DIGEST_BYTES}").reshape(-1)

@@ -1,25 +1,30 @@
-"""From nothing to a view: register, submit ids, fetch the alignment, wait until all are ready."""
+"""From nothing to a view: register, wait until a run is wanted, align, wait until all are ready."""
 
 import asyncio
 import logging
 import math
 import time
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from laser_vfl.client.aligning import MAX_REASON, Aligned
+from laser_vfl.client.ring_call import RingCall, read_call
 from laser_vfl.client.session import RETRY_S, Session, Welcome
 from laser_vfl.client.view import MemberView, member_view
-from laser_vfl.core.alignment import ClientAlignment, num_shared
+from laser_vfl.core.alignment import num_shared
 from laser_vfl.core.errors import (
     AddressError,
+    AlignmentOver,
+    AlignmentRefused,
+    DataError,
     IdentityError,
+    LaserError,
     NotRegistered,
     TrainingStopped,
+    printable,
 )
+from laser_vfl.core.purpose import TABLES_UNFIT, Purpose
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.v1 import coordinator_pb2 as pb
 
@@ -35,7 +40,7 @@ class Joined:
 
     roster: tuple[str, ...]
     settings: TrainingSettings
-    alignments: Mapping[str, ClientAlignment]
+    aligned: Aligned
     view: MemberView
 
 
@@ -57,8 +62,11 @@ class Applicant(Protocol):
     def accept(self, welcome: Welcome) -> None:
         """See what the coordinator demands before anything is promised; may refuse."""
 
-    async def digests(self) -> Mapping[str, npt.NDArray[np.uint8]]:
-        """Return the blinded ids of each table, once a run is wanted."""
+    async def prepare(self) -> None:
+        """Read the tables, once a run is wanted; return when an alignment may begin."""
+
+    async def attend(self, call: RingCall) -> Aligned:
+        """Take part in an alignment."""
 
 
 async def join(session: Session, client: str, applicant: Applicant, wish: Wish) -> Joined:
@@ -71,48 +79,142 @@ async def join(session: Session, client: str, applicant: Applicant, wish: Wish) 
         welcome = await _register(session, wish)
         applicant.accept(welcome)
         session.open()
+        waiting = _Waiting(session, client, welcome, applicant)
         try:
-            if not await _is_wanted(session, wish):
-                await session.close()
-                continue
-            for table, digests in (await applicant.digests()).items():
-                await session.submit_ids(table, digests)
-            alignments, message = await _wait_for_view(session)
+            joined = await waiting.until_a_run_starts(wish)
         except (AddressError, NotRegistered) as error:
             log.warning("%s; registering anew", error)
-            await session.close()
-            continue
-        if len(welcome.roster) > 1 and not num_shared(alignments["train"]):
-            log.warning(
-                "no training row of %s is held by anybody else; is id_secret_file the same "
-                "at all clients, and does data.id name the same thing?",
-                client,
-            )
-        view = member_view(message, welcome.roster, client)
-        settings = welcome.settings.model_copy(update={"seed": view.seed})
-        return Joined(welcome.roster, settings, alignments, view)
+            joined = None
+        if joined is not None:
+            return joined
+        await session.close()
 
 
-async def _is_wanted(session: Session, wish: Wish) -> bool:
-    """Wait until a run is wanted; false when this client has come to want one itself."""
+class _Waiting:
+    """A registered client until its run starts. It attends the alignments that it is called to."""
 
-    def called(directive: pb.Directive) -> bool:
+    def __init__(
+        self, session: Session, client: str, welcome: Welcome, applicant: Applicant
+    ) -> None:
+        self._session = session
+        self._client = client
+        self._welcome = welcome
+        self._applicant = applicant
+        self._attended = ""
+        self._aligned: Aligned | None = None
+        self._preparing: asyncio.Task[None] | None = None
+
+    async def until_a_run_starts(self, wish: Wish) -> Joined | None:
+        """Return the run; or None when this client has come to want one, and must say so first."""
+        change = asyncio.create_task(wish.changed.wait())
+        try:
+            while True:
+                directive = await self._news(change)
+                if directive is None:
+                    return None
+                if (joined := await self._follow(directive)) is not None:
+                    return joined
+        finally:
+            await _cancel(change, self._preparing)
+
+    async def _news(self, change: asyncio.Task[bool]) -> pb.Directive | None:
+        """Wait for a directive that asks for something; None if the wish has changed meanwhile."""
+        news = asyncio.create_task(self._session.directive(self._is_news))
+        ends: list[asyncio.Task[Any]] = [news]
+        if self._preparing is None:
+            ends.append(change)
+        elif not self._preparing.done():
+            ends.append(self._preparing)
+        try:
+            while not news.done():
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                if self._preparing is not None and self._preparing.done():
+                    self._preparing.result()
+                    ends = [news]
+                elif change.done() and not news.done():
+                    return None
+            return news.result()
+        finally:
+            await _cancel(news)
+
+    def _is_news(self, directive: pb.Directive) -> bool:
         gathering = directive.gathering
-        return not directive.HasField("gathering") or gathering.wanted or bool(gathering.run)
+        if not directive.HasField("gathering"):
+            return True
+        if gathering.call.id and gathering.call.id != self._attended:
+            return True
+        if gathering.run and self._aligned is None:
+            return True
+        if self._aligned is not None:
+            return self._aligned.call.id not in (gathering.run, gathering.call.id)
+        return gathering.wanted and self._preparing is None
 
-    call = asyncio.create_task(session.directive(called))
-    change = asyncio.create_task(wish.changed.wait())
-    try:
-        await asyncio.wait({call, change}, return_when=asyncio.FIRST_COMPLETED)
-        if not call.done():
-            return False
-        if call.result().HasField("stopped"):
-            raise TrainingStopped(call.result().stopped.reason, hint="see the coordinator's log")
-        return True
-    finally:
-        for task in (call, change):
+    async def _follow(self, directive: pb.Directive) -> Joined | None:
+        """Do what a directive asks for; return the run if it starts."""
+        gathering, aligned = directive.gathering, self._aligned
+        if directive.HasField("stopped"):
+            raise TrainingStopped(directive.stopped.reason, hint="see the coordinator's log")
+        if directive.HasField("view"):
+            if aligned is None or directive.view.run != aligned.call.id:
+                raise NotRegistered("a run has started that this client is not aligned for")
+            return self._joined(aligned, directive.view)
+        if gathering.run and aligned is None:
+            raise NotRegistered("the others have aligned without this client")
+        if aligned is not None:  # somebody was lost before the start
+            self._aligned = None
+            self._session.report(state=pb.CLIENT_STATE_JOINING, run="")
+        if gathering.call.id and gathering.call.id != self._attended:
+            self._attended = gathering.call.id
+            await self._attend(read_call(gathering.call, self._welcome.roster, self._client))
+        elif gathering.wanted and self._preparing is None:
+            self._preparing = asyncio.create_task(self._prepare())
+        return None
+
+    async def _prepare(self) -> None:
+        await self._applicant.prepare()
+        self._session.report(prepared=True)
+
+    async def _attend(self, call: RingCall) -> None:
+        """Take part in an alignment; if that fails here, all are told why."""
+        try:
+            aligned = await self._applicant.attend(call)
+        except AlignmentRefused as refused:
+            log.warning("alignment %s has failed: %s", call.id, refused)
+        except AlignmentOver as over:
+            log.warning("alignment %s has ended: %s", call.id, over)
+        except (AddressError, NotRegistered, TrainingStopped):
+            raise
+        except LaserError as error:
+            log.error("cannot take part in alignment %s: %s", call.id, error)
+            with suppress(AlignmentOver):
+                reason = printable(error.message[:MAX_REASON])
+                if isinstance(error, DataError):  # which speaks of our files
+                    reason = TABLES_UNFIT
+                await self._session.refuse(call.id, self._client, reason, unreachable=False)
+        else:
+            if call.purpose is Purpose.RUN:
+                self._aligned = aligned
+                self._session.report(state=pb.CLIENT_STATE_READY, run=call.id)
+
+    def _joined(self, aligned: Aligned, message: pb.View) -> Joined:
+        roster = self._welcome.roster
+        if len(roster) > 1 and not num_shared(aligned.tables["train"]):
+            log.warning(
+                "no training row of %s is held by anybody else; does data.id name the same thing "
+                "at all clients%s?",
+                self._client,
+                ", and is id_secret_file the same" if aligned.scheme == "hmac" else "",
+            )
+        view = member_view(message, roster, self._client)
+        settings = self._welcome.settings.model_copy(update={"seed": view.seed})
+        return Joined(roster, settings, aligned, view)
+
+
+async def _cancel(*tasks: asyncio.Task[Any] | None) -> None:
+    for task in tasks:
+        if task is not None:
             task.cancel()
-        await asyncio.gather(call, change, return_exceptions=True)
+    await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
 
 
 async def _register(session: Session, wish: Wish) -> Welcome:
@@ -137,21 +239,3 @@ async def _register(session: Session, wish: Wish) -> Welcome:
                 log.warning("%s; trying %s", error, how_long)
                 told = True
         await asyncio.sleep(RETRY_S)
-
-
-async def _wait_for_view(session: Session) -> tuple[dict[str, ClientAlignment], pb.View]:
-    while True:
-        run, alignments = await session.fetch_alignment()
-        session.report(state=pb.CLIENT_STATE_READY, run=run)
-
-        def settled(directive: pb.Directive, run: str = run) -> bool:
-            return not directive.HasField("gathering") or directive.gathering.run != run
-
-        directive = await session.directive(settled)
-        if directive.HasField("view") and directive.view.run == run:
-            return alignments, directive.view
-        if directive.HasField("stopped"):
-            raise TrainingStopped(directive.stopped.reason, hint="see the coordinator's log")
-        # Somebody was lost before the start, or this directive is older than the alignment.
-        session.report(state=pb.CLIENT_STATE_JOINING, run="")
-        await asyncio.sleep(RETRY_S / 5)

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-import grpc
 import grpc.aio
 
 from laser_vfl.client.inbox import Inbox, Kind
@@ -16,7 +15,7 @@ from laser_vfl.core.errors import ContractError, LaserError, TrainingStopped
 from laser_vfl.v1 import peer_pb2 as pb
 from laser_vfl.wire.credentials import Credentials
 from laser_vfl.wire.frames import open_exchange
-from laser_vfl.wire.server import Options, open_channel
+from laser_vfl.wire.server import Options, connected, open_channel
 from laser_vfl.wire.status import error_from
 
 log = logging.getLogger(__name__)
@@ -181,7 +180,7 @@ class Links:
         self._channels.append(channel)
         try:
             async with asyncio.timeout(DIAL_TIMEOUT_S):
-                await _connect(channel)
+                await connected(channel)
             call = open_exchange(channel)
             await call.write(tagged(self.view, pb.FRAME_KIND_HELLO, 0).SerializeToString())
         except (TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
@@ -220,12 +219,6 @@ class Reception:
             raise ContractError("no run is under way here") from None
         assert self._links is not None
         await self._links.admit(hello, context)
-
-
-async def _connect(channel: grpc.aio.Channel) -> None:
-    """Wait until a channel is connected, however often it has to try."""
-    while (state := channel.get_state(try_to_connect=True)) != grpc.ChannelConnectivity.READY:
-        await channel.wait_for_state_change(state)
 
 
 def tagged(view: MemberView, kind: Kind, step: int) -> pb.Frame:

@@ -4,25 +4,35 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
+from laser_vfl.client.aligning import Aligned, Aligner
 from laser_vfl.client.artifacts import StateDirectory
 from laser_vfl.client.block import Block, OwnModels, build_learner, build_models, load_block
 from laser_vfl.client.config import ClientConfig
+from laser_vfl.client.dry_runs import DryRuns
 from laser_vfl.client.joining import Joined, Wish, join
 from laser_vfl.client.links import Links, Reception
+from laser_vfl.client.listing import Keys, Listing, People, listing
 from laser_vfl.client.mail import Mail
+from laser_vfl.client.ring_call import RingCall
 from laser_vfl.client.run import stay_for_the_others, train_and_write, unless_stopped
 from laser_vfl.client.serving import Serving
 from laser_vfl.client.session import Session, Welcome
-from laser_vfl.core.alignment import DIGEST_BYTES
-from laser_vfl.core.errors import DataError, LaserError, TrainingStopped
+from laser_vfl.core.errors import (
+    AlignmentOver,
+    AlignmentRefused,
+    DataError,
+    LaserError,
+    LimitExceeded,
+    MismatchError,
+    NotReady,
+    TrainingStopped,
+)
 from laser_vfl.core.exchange import WIRE_DTYPES
+from laser_vfl.core.purpose import Purpose, Scheme
 from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.wire.credentials import Credentials
 from laser_vfl.wire.protocol import FRAME_OPTIONS
@@ -45,6 +55,8 @@ class Means:
     session: Session
     serving: Serving
     reception: Reception
+    aligner: Aligner
+    keys: Keys
 
 
 class Participation:
@@ -53,6 +65,8 @@ class Participation:
     def __init__(self, means: Means, block: Block) -> None:
         self.activity = "starting"
         self.run_id = ""
+        self.roster: tuple[str, ...] = ()
+        """The federation's, once this client has registered."""
         self._means = means
         self._block = block
         self._is_fresh = True
@@ -61,6 +75,8 @@ class Participation:
         self._complaint = ""
         self._wish = Wish(wants_run=False, patience_s=means.config.connect_timeout_s)
         self._published: asyncio.Future[None] | None = None
+        self._scheme: Scheme = "ecdh"
+        self._dry_runs = DryRuns()
 
     @property
     def next_step(self) -> int:
@@ -110,6 +126,14 @@ class Participation:
     def accept(self, welcome: Welcome) -> None:
         """Check that the models fit what the coordinator demands."""
         config = self._means.config
+        if welcome.scheme == "hmac" and config.id_secret_file is None:
+            raise MismatchError(
+                "this federation compares ids under a shared secret (alignment: hmac)",
+                where=config.where("name"),
+                hint="add id_secret_file, with the secret that all its clients have",
+            )
+        self._scheme, self.roster = welcome.scheme, welcome.roster
+        self._dry_runs.tell_all(NotReady("the coordinator lost touch", hint="ask again"))
         place = welcome.roster.index(config.name)
         build_models(config, self._block, welcome.settings, place, self._means.own)
         if self._is_known:  # so this is not the start, and time has passed
@@ -117,33 +141,81 @@ class Participation:
         self._is_known = True
         self.activity = "idle"
 
-    async def digests(self) -> Mapping[str, npt.NDArray[np.uint8]]:
-        """Read the tables, unless they have just been read, and return their blinded ids."""
+    async def prepare(self) -> None:
+        """Read the tables, unless they have just been read; return when an alignment may begin."""
         self.activity = "gathering"
-        while not self._is_fresh:
+        while True:
             try:
-                self._block = await asyncio.to_thread(load_block, self._means.config)
-                self._is_fresh = True
-            except DataError as error:
+                self._means.aligner.ledger.check(Purpose.RUN)
+                if not self._is_fresh:
+                    self._block = await asyncio.to_thread(self._load_block)
+                    self._is_fresh = True
+                return
+            except (DataError, LimitExceeded) as error:
                 self.activity = f"cannot take part in a run: {error}"
                 log.error("%s; trying again", self.activity)
                 await asyncio.sleep(AFTER_FAILURE_S)
+
+    async def attend(self, call: RingCall) -> Aligned:
+        """Take part in an alignment."""
+        before, self.activity = self.activity, "aligning"
+        try:
+            aligned = await self._align(call)
+        except LaserError as error:
+            # One that was given up, and not refused, is begun anew with those who are left.
+            is_final = isinstance(error, AlignmentRefused) or not isinstance(error, AlignmentOver)
+            if call.purpose is Purpose.DRY_RUN and is_final:
+                self._dry_runs.tell(error, call.number)
+            raise
+        finally:
+            self.activity = before
+        if call.purpose is Purpose.DRY_RUN:
+            self._dry_runs.tell(aligned, call.number)
+        elif call.purpose is Purpose.NEWCOMERS and aligned.naming is not None:
+            await asyncio.to_thread(self._means.serving.rename, aligned.naming)
+            log.info("people are named by alignment %s from now on", call.id)
+        return aligned
+
+    async def dry_run(self) -> Aligned:
+        """Align the tables as they are now with everybody who is there; train nothing."""
+        return await self._dry_runs.ask(self._means.session)
+
+    async def _align(self, call: RingCall) -> Aligned:
+        means, scheme = self._means, self._scheme
+        if call.purpose is Purpose.NEWCOMERS:
+            edition = means.serving.current
+            known = edition.naming if edition else None
+            if known is None or (known.run, known.members) != (call.run, call.names):
+                raise DataError(
+                    f"{means.config.name} has no scalar of run {call.run} with these members",
+                    hint="train again with `laser-vfl retrain`",
+                )
+            newcomers = await asyncio.to_thread(means.serving.newcomers)
+            return await means.aligner.align(call, scheme, {"serve": newcomers}, known)
         block = self._block
-        none = block.train.digests[:0].reshape(0, DIGEST_BYTES)
-        return {"train": block.train.digests, "test": block.test.digests if block.test else none}
+        if call.purpose is Purpose.DRY_RUN:
+            block = await asyncio.to_thread(self._load_block)
+        order = means.keys.order if scheme == "ecdh" else None
+        lists = await asyncio.to_thread(_lists, block, means.serving.served_people, order)
+        return await means.aligner.align(call, scheme, lists)
+
+    def _load_block(self) -> Block:
+        return load_block(self._means.config, self._means.keys.digest)
 
     async def _take_part(self) -> None:
         """Take part in one run, from waiting for it to publishing its model."""
         config, serving, session = self._means.config, self._means.serving, self._means.session
-        session.model_run = serving.served_run
         if serving.current is not None and not self._wish.wants_run:
             self._wish.patience_s = math.inf
         joined = await join(session, config.name, self, self._wish)
+        self._dry_runs.tell_all(NotReady("a run has started", hint="ask again when it is over"))
         view = joined.view
         self.activity, self.run_id = "training", view.run
         links = Links(view, self._means.credentials, FRAME_OPTIONS)
         self._means.reception.open(links)
         try:
+            if joined.aligned.naming is not None:  # before the model, so that none is without
+                await asyncio.to_thread(self._means.state.write_naming, joined.aligned.naming)
             await self._train(joined, links)
             serving.set_block(self._block)
             await serving.edition(view.run)
@@ -204,3 +276,11 @@ class Participation:
             waiter.set_result(None)
         else:
             waiter.set_exception(error)
+
+
+def _lists(block: Block, served: People, order: bytes | None) -> dict[str, Listing]:
+    """List the people of each table; those to serve are everybody whom this client knows."""
+    tables = [table for table in (block.train, block.test) if table is not None]
+    train, *test = [People(table.ids, table.digests) for table in tables]
+    parts = {"train": [train], "test": test, "serve": [train, *test, served]}
+    return {table: listing(*people, order=order) for table, people in parts.items()}

@@ -42,9 +42,7 @@ async def predict(
     response = _empty_response(edition, request, rows)
     outcome = Outcome(torch.empty(0, edition.num_outputs), np.empty(0, dtype=np.uint64), {})
     if len(rows.places):
-        outcome = await serving.rounds.travel(
-            edition, rows.digests.tobytes(), rows.inputs, give_up_at
-        )
+        outcome = await serving.rounds.travel(edition, rows.digests, rows.inputs, give_up_at)
     _fill(response, edition, rows, outcome)
     _report(response, serving, rows, outcome)
     return response

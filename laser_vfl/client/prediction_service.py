@@ -1,5 +1,6 @@
 """The door for applications and operators: predictions, and how this client is doing."""
 
+import time
 from typing import Any
 
 from laser_vfl.client.participation import Participation
@@ -56,6 +57,23 @@ class PredictionService(PredictionServicer):
         for name in dict.fromkeys([*serving.askers, *serving.accounts.by_peer]):
             _describe_peer(status.peers.add(client=name), serving, name)
         return status
+
+    async def Align(self, request: pb.AlignRequest, context: Any) -> pb.AlignResponse:
+        """Align everybody's tables as they are now, and tell how they overlap."""
+        started = time.monotonic()
+        aligned = await self._participation.dry_run()
+        response = pb.AlignResponse(
+            client=self._introduction.client,
+            scheme=aligned.scheme,
+            roster=self._participation.roster,
+            members=aligned.call.names,
+            seconds=time.monotonic() - started,
+        )
+        for table, alignment in aligned.tables.items():
+            overlap = response.tables.add(table=table, num_rows=alignment.num_rows)
+            for group in alignment.groups:
+                overlap.overlaps.add(blocks=group.observed, num_samples=group.size)
+        return response
 
 
 def _describe(message: pb.ServedModel, model: PublishedModel) -> None:

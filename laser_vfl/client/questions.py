@@ -10,8 +10,8 @@ import numpy.typing as npt
 import polars as pl
 import torch
 
+from laser_vfl.client.digest_index import Digests
 from laser_vfl.client.edition import Edition
-from laser_vfl.client.holdings import Digests
 from laser_vfl.client.serving import Serving
 from laser_vfl.core.errors import ContractError, DataError, quoted
 from laser_vfl.data import Encoding, Table, TableSpec, normalise_ids
@@ -56,6 +56,7 @@ def resolve(serving: Serving, edition: Edition, request: pb.PredictRequest) -> R
     kind = request.WhichOneof("features")
     if kind is not None:
         encoded = _encoded(edition.model.encoding, request, kind)
+        serving.visit(edition, ids, digests)
         return Rows(places, digests, encoded[torch.from_numpy(places)], errors)
     holdings = edition.holdings  # of this moment: they may be replaced at any other
     rows = holdings.find(digests)

@@ -3,14 +3,15 @@
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import grpc.aio
 import numpy as np
 import torch
 
+from laser_vfl.client.digest_index import Digests
 from laser_vfl.client.edition import Edition
+from laser_vfl.client.naming import NAME
 from laser_vfl.client.serving import Serving
 from laser_vfl.core.alignment import DIGEST_BYTES
 from laser_vfl.core.errors import (
@@ -21,19 +22,11 @@ from laser_vfl.core.errors import (
     quoted,
 )
 from laser_vfl.v1 import peer_pb2 as pb
-from laser_vfl.wire.identity import caller_name
+from laser_vfl.wire.identity import Caller, identify
 from laser_vfl.wire.protocol import MAX_IDS
 from laser_vfl.wire.tensors import encode_tensor
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Caller:
-    """Who asks, and whether a certificate says so."""
-
-    name: str
-    is_certified: bool
 
 
 class Representing:
@@ -50,7 +43,7 @@ class Representing:
         caller = None
         try:
             while (request := await context.read()) is not grpc.aio.EOF:
-                caller = caller or _identify(request.sender, context)
+                caller = caller or identify(request.sender, context)
                 await context.write(await self._represent(caller, request))
         finally:
             self._streams.discard(stream)
@@ -65,11 +58,7 @@ class Representing:
         self, caller: Caller, request: pb.RepresentRequest
     ) -> pb.RepresentResponse:
         serving = self._serving
-        num_ids, rest = divmod(len(request.digests), DIGEST_BYTES)
-        if rest or num_ids > MAX_IDS:
-            raise ContractError(
-                f"at most {MAX_IDS} blinded ids of {DIGEST_BYTES} bytes each are answered at once"
-            )
+        num_ids = _num_ids(request)
         is_member = caller.name in serving.known_clients
         if caller.is_certified and not is_member:
             raise IdentityError(f"{quoted(caller.name)} is not a member of this federation")
@@ -87,7 +76,10 @@ class Representing:
         width, dtype = edition.model.settings.representation_dim, edition.model.wire_dtype
         if num_ids > edition.max_rows:
             raise ContractError("so many representations do not fit into a message")
-        digests = np.frombuffer(request.digests, np.uint8).reshape(num_ids, DIGEST_BYTES)
+        digests = _digests(request, edition, caller)
+        if digests is None:
+            known = edition.naming.id if edition.naming else "none"
+            return pb.RepresentResponse(other_alignment=known)
         holdings = edition.holdings  # of this moment: they may be replaced at any other
         rows = holdings.find(digests)
         places = np.flatnonzero(rows >= 0)
@@ -108,14 +100,27 @@ class Representing:
             return None
 
 
-def _identify(claimed: str, context: Any) -> Caller:
-    """Return who asks: whom the certificate names, or, without TLS, who it says it is."""
-    name = caller_name(context)
-    if name is None:
-        return Caller(claimed, is_certified=False)
-    if name != claimed:
-        raise IdentityError(
-            f"the certificate names {quoted(name)}, not {quoted(claimed)}",
-            hint="a client's certificate has its name in the roster as common name",
-        )
-    return Caller(name, is_certified=True)
+def _num_ids(request: pb.RepresentRequest) -> int:
+    """Return how many samples a question is about."""
+    names, size = request.digests, DIGEST_BYTES
+    if request.alignment:
+        names, size = request.names, NAME.itemsize
+    num_ids, rest = divmod(len(names), size)
+    if rest or num_ids > MAX_IDS:
+        raise ContractError(f"at most {MAX_IDS} samples, {size} bytes each, are answered at once")
+    return num_ids
+
+
+def _digests(request: pb.RepresentRequest, edition: Edition, caller: Caller) -> Digests | None:
+    """Return this client's digests of the samples; None if they are named by another alignment."""
+    if edition.naming is None:
+        if request.alignment:
+            return None
+        return np.frombuffer(request.digests, np.uint8).reshape(-1, DIGEST_BYTES)
+    roster = edition.model.roster
+    if request.digests or caller.name not in roster:
+        raise ContractError("samples are named by the alignment, and only to its members")
+    naming = edition.naming_of(request.alignment)
+    if naming is None:
+        return None if request.names else np.empty((0, DIGEST_BYTES), np.uint8)
+    return naming.digests_of(request.names, roster.index(caller.name))

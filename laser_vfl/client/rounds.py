@@ -12,6 +12,7 @@ import torch
 
 from laser_vfl.client.answers import Answer
 from laser_vfl.client.asking import Asker
+from laser_vfl.client.digest_index import Digests
 from laser_vfl.client.edition import Edition
 from laser_vfl.core.subsets import mask_of
 
@@ -39,7 +40,7 @@ class Traveller:
     """A request on its way: which rows it is about, and when it has to arrive."""
 
     edition: Edition
-    digests: bytes
+    digests: Digests
     inputs: torch.Tensor
     give_up_at: float
     outcome: "asyncio.Future[Outcome]"
@@ -58,7 +59,7 @@ class Rounds:
         self._timer: asyncio.TimerHandle | None = None
 
     async def travel(
-        self, edition: Edition, digests: bytes, inputs: torch.Tensor, give_up_at: float
+        self, edition: Edition, digests: Digests, inputs: torch.Tensor, give_up_at: float
     ) -> Outcome:
         """Go with the next round; return what it brings home for these rows."""
         loop = asyncio.get_running_loop()
@@ -136,7 +137,8 @@ class _Round:
             for name in self._edition.model.roster
             if name in askers and name in self._edition.model.addresses
         }
-        self._digests = b"".join([traveller.digests for traveller in self._travellers])
+        digests = [traveller.digests for traveller in self._travellers]
+        self._digests = np.concatenate(digests) if len(digests) > 1 else digests[0]
         inputs = [traveller.inputs for traveller in self._travellers]
         self._inputs = torch.cat(inputs) if len(inputs) > 1 else inputs[0]
         self._stops = list(itertools.accumulate(len(rows) for rows in inputs))
@@ -145,7 +147,8 @@ class _Round:
         last = self._travellers[-1].give_up_at
         subject = self._edition.subject
         questions = {
-            name: asker.ask(subject, self._digests, last) for name, asker in self._askers.items()
+            name: asker.ask(subject, self._edition.named_to(name, self._digests), last)
+            for name, asker in self._askers.items()
         }
         await asyncio.sleep(0)  # so that the questions are on their way before the computing starts
         own_nd = (await self._edition.representation.submit(self._inputs)).numpy()

@@ -47,7 +47,7 @@ def train_and_write(
     """Train, evaluate and write the model, in a thread of its own; the event loop stays free."""
     torch.set_num_threads(num_threads(config.threads, joined.view.addresses, config.name))
     settings, host, view = joined.settings, Host(learner.device), joined.view
-    training = Exchange(learner, host, mail, view, block.train, joined.alignments["train"])
+    training = Exchange(learner, host, mail, view, block.train, joined.aligned.tables["train"])
     schedule = Schedule(
         training.alignment.groups,
         seed=settings.seed,
@@ -62,7 +62,7 @@ def train_and_write(
         train(training, schedule, observer)
     scores = None
     if block.test is not None:
-        testing = Exchange(learner, host, mail, view, block.test, joined.alignments["test"])
+        testing = Exchange(learner, host, mail, view, block.test, joined.aligned.tables["test"])
         scores = evaluate(testing, block, joined.roster)
     manifest = _manifest(config, block, joined, session.num_steps, scores)
     manifest["model"] = own.left_out_of(config.model)
@@ -135,6 +135,7 @@ def _manifest(
         "addresses": joined.view.addresses,
         "num_steps": num_steps,
         "trained_at": time.time(),
+        "alignment": joined.aligned.scheme,
         "training": joined.settings.model_dump(),
         "precision": config.precision,
         "encoding": block.encoding.to_json(),

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import torch
 
-from laser_vfl.client.holdings import Digests, Rowset
+from laser_vfl.client.digest_index import Digests
+from laser_vfl.client.holdings import Rowset
+from laser_vfl.client.listing import NOBODY, People
 from laser_vfl.core.errors import DataError
 from laser_vfl.data import Encoding, Table, TableSpec, read_table
 
@@ -55,7 +57,15 @@ class ServeTable:
         """Return the rows as a model takes them: one set, or none."""
         if self._table is None or self._digests is None:
             return []
-        return [Rowset(self._digests, torch.from_numpy(encoding.apply(self._table)))]
+        inputs = torch.from_numpy(encoding.apply(self._table))
+        return [Rowset(self._digests, inputs, self._table.ids)]
+
+    @property
+    def people(self) -> People:
+        """Who is in the table."""
+        if self._table is None or self._digests is None:
+            return NOBODY
+        return People(self._table.ids, self._digests)
 
     def complain(self, error: DataError) -> None:
         """Take note that the rows cannot be used as they are."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from laser_vfl.client.artifacts import StateDirectory
@@ -16,19 +17,27 @@ from laser_vfl.client.batching import Batcher
 from laser_vfl.client.block import Block, OwnModels, table_spec
 from laser_vfl.client.config import ClientConfig
 from laser_vfl.client.device import num_threads
+from laser_vfl.client.digest_index import Digests
 from laser_vfl.client.edition import Edition
-from laser_vfl.client.holdings import Digests, Holdings, Rowset
+from laser_vfl.client.holdings import Holdings, Rowset
+from laser_vfl.client.ledger import Ledger
 from laser_vfl.client.limits import Accounts
+from laser_vfl.client.listing import Keys, Listing, People, listing
+from laser_vfl.client.naming import Naming
 from laser_vfl.client.published import PublishedModel, load_published
 from laser_vfl.client.rounds import Rounds
 from laser_vfl.client.serve_table import ServeTable
+from laser_vfl.client.session import Standing
 from laser_vfl.core.errors import DataError, LaserError, NotReady
-from laser_vfl.data import Encoding, Table, blind_ids, read_secret, read_table
+from laser_vfl.data import Encoding, Table, blind_ids, read_table
 from laser_vfl.wire.credentials import Credentials
 
 log = logging.getLogger(__name__)
 
 HOUSE_INTERVAL_S = 1.0
+
+MAX_VISITORS = 100_000
+"""How many people who are in no table are remembered until they are aligned."""
 
 UNUSED_S = 60.0
 """A model that is not the current one is let go when nobody has asked for it for so long."""
@@ -45,6 +54,8 @@ class Serving:
         own: OwnModels,
         credentials: Credentials,
         device: torch.device,
+        keys: Keys,
+        ledger: Ledger,
     ) -> None:
         self.config = config
         self.current: Edition | None = None
@@ -60,7 +71,11 @@ class Serving:
         self._own = own
         self._credentials = credentials
         self._device = device
-        self._secret = read_secret(config.id_secret_file)
+        self._keys = keys
+        self._ledger = ledger
+        self._visitors: dict[bytes, str] = {}
+        self.num_newcomers = 0
+        """How many people have no name yet; who is in a table and in a request counts twice."""
         self._editions: dict[str, Edition] = {}
         self._loading = asyncio.Lock()
         self._addresses = state.read_addresses()
@@ -82,8 +97,56 @@ class Serving:
         return self._serve.problem
 
     def blind(self, ids: Sequence[str]) -> Digests:
-        """Return normalised ids as they are compared."""
-        return blind_ids(ids, self._secret, self.config.federation)
+        """Return the digests of normalised ids under this client's key."""
+        return blind_ids(ids, self._keys.digest, self.config.federation)
+
+    @property
+    def served_people(self) -> People:
+        """Those of the serving table."""
+        return self._serve.people
+
+    def standing(self) -> Standing:
+        """Return what the coordinator is told of all this."""
+        naming = self.current.naming if self.current else None
+        if naming is None:
+            return Standing(self.served_run)
+        num = self.num_newcomers if self._ledger.has_time_for_newcomers else 0
+        return Standing(self.served_run, naming.id, num)
+
+    def newcomers(self) -> Listing:
+        """List those whom the current model could serve but cannot name to peers."""
+        edition = self.current
+        if edition is None or edition.naming is None:
+            return listing()
+        ids = list(self._visitors.values())
+        visitors = People(ids, self.blind(ids))
+        new = [part.part(edition.naming.is_new) for part in (*edition.holdings.people, visitors)]
+        return listing(*new, order=self._keys.order)
+
+    def visit(self, edition: Edition, ids: Sequence[str], digests: Digests) -> None:
+        """Take note of people whose features came with a request; they are aligned like the rest.
+
+        They are asked for at peers once they have a name.
+        """
+        if edition.naming is None or len(self._visitors) + len(ids) > MAX_VISITORS:
+            return
+        num_before = len(self._visitors)
+        for place in np.flatnonzero(edition.naming.is_new(digests)).tolist():
+            self._visitors[digests[place].tobytes()] = ids[place]
+        self.num_newcomers += len(self._visitors) - num_before
+
+    def rename(self, naming: Naming) -> None:
+        """Name people by a newer alignment from now on."""
+        edition = self._editions.get(naming.run)
+        self._state.write_naming(naming)
+        if edition is not None:
+            edition.rename(naming)
+            named = {digest.tobytes() for digest in naming.digests}
+            self._visitors = {d: id for d, id in self._visitors.items() if d not in named}
+            self._count_newcomers()
+
+    def _count_newcomers(self) -> None:
+        self.num_newcomers = len(self.newcomers())
 
     def ready(self) -> Edition:
         """Return what predictions are made with."""
@@ -157,6 +220,7 @@ class Serving:
         if await asyncio.to_thread(self._serve.refresh):
             for edition in list(self._editions.values()):
                 await asyncio.to_thread(self._renew, edition)
+            await asyncio.to_thread(self._count_newcomers)
         now = time.monotonic()
         for run, edition in list(self._editions.items()):
             if edition is not self.current and now - edition.used_at > UNUSED_S:
@@ -185,6 +249,7 @@ class Serving:
         if self.current is not None and self.current.model.roster != model.roster:
             self.num_by_subset.clear()
         self.current = edition
+        await asyncio.to_thread(self._count_newcomers)
         self.has_model.set()
 
     def _load(self, run: str) -> Edition:
@@ -199,6 +264,7 @@ class Serving:
             Batcher(model.outputs, torch.zeros(width), self.executor, together=together)
             if model.labels
             else None,
+            naming=self._state.read_naming(run),
         )
 
     def _renew(self, edition: Edition) -> None:
@@ -221,7 +287,7 @@ class Serving:
         block = self._block
         if block.encoding.to_json() == model.encoding.to_json():
             tables = [table for table in (block.test, block.train) if table is not None]
-            return Holdings([*rowsets, *(Rowset(t.digests, t.inputs) for t in tables)])
+            return Holdings([*rowsets, *(Rowset(t.digests, t.inputs, t.ids) for t in tables)])
         return Holdings([*rowsets, *self._reread(model.encoding)])
 
     def _reread(self, encoding: Encoding) -> list[Rowset]:
@@ -236,5 +302,5 @@ class Serving:
             except DataError as error:
                 log.warning("the model cannot use a table any more: %s", error)
                 continue
-            rowsets.append(Rowset(self.blind(table.ids), inputs))
+            rowsets.append(Rowset(self.blind(table.ids), inputs, table.ids))
         return rowsets

@@ -4,28 +4,29 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import grpc.aio
 import numpy as np
-import numpy.typing as npt
 
 from laser_vfl.core.alignment import DIGEST_BYTES, ClientAlignment, Group
 from laser_vfl.core.errors import ContractError, LaserError
+from laser_vfl.core.purpose import Scheme
 from laser_vfl.core.release import __version__
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.v1.coordinator_pb2_grpc import CoordinatorStub
+from laser_vfl.wire.alignments import TABLE_NAMES, TABLES
 from laser_vfl.wire.protocol import CHUNK_BYTES, HEARTBEAT_INTERVAL, PROTOCOL_VERSION
 from laser_vfl.wire.status import error_from, heed_cancellation, is_ours
 
 log = logging.getLogger(__name__)
 
+Buffer = bytes | bytearray | memoryview
+
 RETRY_S = 0.5
 RPC_TIMEOUT_S = 20.0
-
-_TABLES = {"train": pb.TABLE_TRAIN, "test": pb.TABLE_TEST}
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,16 @@ class Welcome:
     incarnation: int
     roster: tuple[str, ...]
     settings: TrainingSettings
+    scheme: Scheme
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a client serves: the run of its model, how it names people, and who has no name yet."""
+
+    model_run: str = ""
+    naming: str = ""
+    num_newcomers: int = 0
 
 
 class Session:
@@ -55,6 +66,7 @@ class Session:
         channel: grpc.aio.Channel,
         introduction: Introduction,
         meet: Callable[[Mapping[str, str]], None] = lambda addresses: None,
+        standing: Callable[[], Standing] = lambda: Standing(),
     ) -> None:
         self._stub = CoordinatorStub(channel)
         self._introduction = introduction
@@ -66,9 +78,8 @@ class Session:
         """Whether the training thread waits for a peer."""
         self.num_steps = 0
         """How many steps the run under way has."""
-        self.model_run = ""
-        """The run of the model that this client serves."""
         self._meet = meet
+        self._standing = standing
         self._status = pb.Heartbeat(state=pb.CLIENT_STATE_JOINING)
         self._status_changed = asyncio.Event()
         self._directive: pb.Directive | None = None
@@ -102,6 +113,7 @@ class Session:
             incarnation=response.incarnation,
             roster=tuple(response.roster),
             settings=TrainingSettings.model_validate(settings),
+            scheme="hmac" if response.alignment == "hmac" else "ecdh",
         )
 
     def open(self) -> None:
@@ -128,50 +140,84 @@ class Session:
         with contextlib.suppress(asyncio.CancelledError):
             await self._heart
 
-    async def submit_ids(self, table: str, digests: npt.NDArray[np.uint8]) -> None:
-        """Send the blinded ids of one table, in row order."""
-        data = np.ascontiguousarray(digests).tobytes()
+    async def commit(self, alignment: str, commitments: Iterable[pb.Commitment]) -> None:
+        """Commit to the lists of points that this client brings."""
+        request = pb.CommitRequest(
+            client=self._introduction.client,
+            incarnation=self._incarnation,
+            alignment=alignment,
+            commitments=commitments,
+        )
+        with _as_ours("committing to blinded ids"):
+            await self._stub.Commit(request, timeout=RPC_TIMEOUT_S)
+
+    async def submit_ids(self, alignment: str, table: str, blinded: Buffer) -> None:
+        """Send the blinded ids of one table, in the order of this client's list."""
+        data = memoryview(blinded)
         size = CHUNK_BYTES - CHUNK_BYTES % DIGEST_BYTES
 
-        def pieces() -> list[pb.SubmitIdsRequest]:
-            first = pb.SubmitIdsRequest(
+        async def pieces() -> AsyncIterator[pb.SubmitIdsRequest]:
+            yield pb.SubmitIdsRequest(
                 client=self._introduction.client,
                 incarnation=self._incarnation,
-                table=_TABLES[table],
+                alignment=alignment,
+                table=TABLES[table],
             )
-            rest = (data[start : start + size] for start in range(0, len(data), size))
-            return [first, *(pb.SubmitIdsRequest(digests=piece) for piece in rest)]
+            for start in range(0, len(data), size):
+                yield pb.SubmitIdsRequest(blinded=bytes(data[start : start + size]))
 
         with _as_ours("submitting blinded ids"):
-            response = await self._stub.SubmitIds(iter(pieces()))
-        if response.num_ids != len(digests):
+            response = await self._stub.SubmitIds(pieces())
+        if response.num_ids != len(data) // DIGEST_BYTES:
             raise ContractError(
-                f"the coordinator counted {response.num_ids} ids, this client sent {len(digests)}"
+                f"the coordinator counted {response.num_ids} ids, this client sent "
+                f"{len(data) // DIGEST_BYTES}"
             )
 
-    async def fetch_alignment(self) -> tuple[str, dict[str, ClientAlignment]]:
-        """Wait for a run to begin; return its id and this client's alignment of each table."""
+    async def fetch_alignment(
+        self, alignment: str, tables: Sequence[str]
+    ) -> dict[str, ClientAlignment]:
+        """Wait for the outcome of an alignment; return this client's part of each table."""
         request = pb.FetchAlignmentRequest(
-            client=self._introduction.client, incarnation=self._incarnation
+            client=self._introduction.client, incarnation=self._incarnation, alignment=alignment
         )
-        run = ""
-        groups: dict[int, list[pb.Group]] = {code: [] for code in _TABLES.values()}
-        rows: dict[int, dict[int, bytearray]] = {code: {} for code in _TABLES.values()}
-        with _as_ours("waiting for the run to begin"):
+        groups: dict[str, list[pb.Group]] = {table: [] for table in tables}
+        rows: dict[str, dict[int, bytearray]] = {table: {} for table in tables}
+        with _as_ours("waiting for the alignment"):
             async for piece in self._stub.FetchAlignment(request):
-                run = piece.run
-                groups[piece.table].extend(piece.groups)
+                table = TABLE_NAMES.get(piece.table, "")
+                if table not in groups:
+                    raise ContractError("the coordinator aligned a table that nobody submitted")
+                groups[table].extend(piece.groups)
                 if piece.HasField("rows"):
-                    rows[piece.table].setdefault(piece.rows.group, bytearray()).extend(
-                        piece.rows.rows
-                    )
-        return run, {
-            name: ClientAlignment(
-                tuple(Group(g.observed, g.size) for g in groups[code]),
-                {g: np.frombuffer(data, dtype="<i8") for g, data in rows[code].items()},
+                    rows[table].setdefault(piece.rows.group, bytearray()).extend(piece.rows.rows)
+        return {
+            table: ClientAlignment(
+                tuple(Group(g.observed, g.size) for g in groups[table]),
+                {g: np.frombuffer(data, dtype="<i8") for g, data in rows[table].items()},
             )
-            for name, code in _TABLES.items()
+            for table in tables
         }
+
+    async def refuse(self, alignment: str, peer: str, reason: str, *, unreachable: bool) -> None:
+        """Tell the coordinator that this client cannot go on, and who gave cause."""
+        request = pb.RefuseAlignmentRequest(
+            client=self._introduction.client,
+            incarnation=self._incarnation,
+            alignment=alignment,
+            peer=peer,
+            reason=reason,
+            unreachable=unreachable,
+        )
+        with _as_ours("refusing an alignment"):
+            await self._stub.RefuseAlignment(request, timeout=RPC_TIMEOUT_S)
+
+    async def dry_run(self) -> int:
+        """Ask for an alignment of everybody who is there; return the number of the first such."""
+        request = pb.DryRunRequest(client=self._introduction.client, incarnation=self._incarnation)
+        with _as_ours("asking for a dry run"):
+            response = await self._stub.DryRun(request, timeout=RPC_TIMEOUT_S)
+        return response.number
 
     def report(
         self,
@@ -179,13 +225,17 @@ class Session:
         state: "pb.ClientState.ValueType | None" = None,
         run: str | None = None,
         reason: str = "",
+        prepared: bool | None = None,
     ) -> None:
         """Change what the heartbeats say; a change of state is sent at once."""
         if run is not None:
             self._status.run = run
         self._status.reason = reason
+        if prepared is not None:
+            self._status.prepared = prepared
         if state is not None:
             self._status.state = state
+        if state is not None or prepared is not None:
             self._status_changed.set()
 
     async def directive(self, wanted: Callable[[pb.Directive], bool]) -> pb.Directive:
@@ -234,7 +284,7 @@ class Session:
             log.info("waiting for %s", ", ".join(others))
         self._waiting_for = others
         gathering = directive.gathering
-        if gathering.wanted and not gathering.run and not gathering.waiting_for:
+        if gathering.wanted and not (gathering.run or gathering.waiting_for or gathering.call.id):
             log.info("a run is under way without this client; waiting for its end")
 
     async def _heartbeats(self) -> AsyncIterator[pb.Heartbeat]:
@@ -243,7 +293,10 @@ class Session:
             self._status.next_step = self.next_step
             self._status.waiting = self.waiting
             self._status.num_steps = self.num_steps
-            self._status.model_run = self.model_run
+            standing = self._standing()
+            self._status.model_run = standing.model_run
+            self._status.naming = standing.naming
+            self._status.num_newcomers = standing.num_newcomers
             yield self._status
             if self._status.state == pb.CLIENT_STATE_STOPPED:
                 return

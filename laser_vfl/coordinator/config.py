@@ -10,6 +10,7 @@ from laser_vfl.config.paths import RelativePath
 from laser_vfl.config.problems import problem
 from laser_vfl.config.section import ConfigFile, LogLevel, Section
 from laser_vfl.config.tls import TlsFiles
+from laser_vfl.core.purpose import Scheme
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.wire.protocol import MAX_TENSOR_BYTES
 
@@ -33,6 +34,7 @@ class CoordinatorConfig(ConfigFile):
         list[Name], Field(min_length=1, max_length=64, examples=[["bank", "shop", "telco"]])
     ]
     training: TrainingSettings
+    alignment: Scheme = "ecdh"
     start: StartRule | None = None
     tls: TlsFiles | None = None
     heartbeat_timeout_s: Annotated[

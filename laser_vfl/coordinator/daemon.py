@@ -6,12 +6,16 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from laser_vfl.coordinator.alignment import Alignment
+from laser_vfl.coordinator.alignments import Note
 from laser_vfl.coordinator.config import CoordinatorConfig
 from laser_vfl.coordinator.directives import StartRule
 from laser_vfl.coordinator.federation import Federation
-from laser_vfl.coordinator.records import Run
+from laser_vfl.coordinator.run import Run
 from laser_vfl.coordinator.service import CoordinatorService
 from laser_vfl.core.errors import ConfigError
 from laser_vfl.v1.coordinator_pb2_grpc import add_CoordinatorServicer_to_server
@@ -30,7 +34,7 @@ async def run_coordinator(
         if config.tls
         else plaintext({"listen": config.listen}, allowed=insecure)
     )
-    history = _history(config.state, config.where("state"))
+    note, members_of = _history(config.state, config.where("state"))
     federation = Federation(
         config.clients,
         start=StartRule(config.start.quorum, config.start.after_s) if config.start else None,
@@ -39,7 +43,9 @@ async def run_coordinator(
         seed=config.training.seed,
         new_seed=lambda: secrets.randbits(63),
         new_run_id=lambda: secrets.token_hex(16),
-        on_event=history,
+        on_event=note,
+        scheme=config.alignment,
+        members_of=members_of,
     )
     service = CoordinatorService(config.federation, config.training, federation)
     server = await start_server(
@@ -56,11 +62,13 @@ async def run_coordinator(
         log.info("stopped")
 
 
-def _history(state: Path, where: str) -> Callable[[str, Run, str], None]:
-    """Return a function that logs what happens to runs and appends it to runs.jsonl."""
+def _history(state: Path, where: str) -> tuple[Note, dict[str, tuple[str, ...]]]:
+    """Return a function that logs what happens and appends it to runs.jsonl, and past members."""
+    path = state / "runs.jsonl"
     try:
         state.mkdir(parents=True, exist_ok=True)
-        (state / "runs.jsonl").touch()
+        path.touch()
+        members_of = _read_members(path)
     except OSError as error:
         raise ConfigError(
             f"the directory {state} cannot be written ({error.strerror})",
@@ -68,19 +76,31 @@ def _history(state: Path, where: str) -> Callable[[str, Run, str], None]:
             hint="make it writable, or change `state`",
         ) from None
 
-    def note(event: str, run: Run, reason: str) -> None:
-        log.info("run %s %s%s", run.id, event, f": {reason}" if reason else "")
-        line = {
-            "time": time.time(),
-            "run": run.id,
-            "event": event,
-            "members": run.members,
-            "seed": run.seed,
-        }
+    def note(event: str, subject: Run | Alignment, reason: str) -> None:
+        line: dict[str, Any] = {"time": time.time(), "event": event, "members": subject.members}
+        if isinstance(subject, Run):
+            what = "run"
+            line |= {"run": subject.id, "seed": subject.seed}
+        else:
+            what = f"alignment ({subject.purpose.value})"
+            line |= {"alignment": subject.id, "purpose": subject.purpose.value}
+        log.info("%s %s %s%s", what, subject.id, event, f": {reason}" if reason else "")
+        if reason:
+            line["reason"] = reason
         try:
-            with (state / "runs.jsonl").open("a") as file:
-                file.write(json.dumps({**line, "reason": reason} if reason else line) + "\n")
+            with path.open("a") as file:
+                file.write(json.dumps(line) + "\n")
         except OSError as error:
             log.warning("runs.jsonl was not written: %s", error.strerror)
 
-    return note
+    return note, members_of
+
+
+def _read_members(path: Path) -> dict[str, tuple[str, ...]]:
+    """Return who took part in the runs of the past."""
+    found = {}
+    for text in path.read_text(errors="replace").splitlines():
+        with suppress(ValueError, KeyError, TypeError):
+            line = json.loads(text)
+            found[str(line["run"])] = tuple(map(str, line["members"]))
+    return found

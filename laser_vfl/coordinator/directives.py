@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from laser_vfl.core.purpose import Purpose
+
 
 class State(Enum):
     """What a client says it is doing."""
@@ -22,15 +24,47 @@ class StartRule:
 
 
 @dataclass(frozen=True)
-class Gathering:
-    """Directive: not training yet. `run` is set once this client has an alignment to fetch.
+class RingMember:
+    """A client that takes part in an alignment."""
 
-    When a run is `wanted` every client submits its tables; otherwise it may stay idle.
+    client: str
+    incarnation: int
+    address: str
+
+
+@dataclass(frozen=True)
+class Commitment:
+    """How many points a client's list has, and their SHA-256 under its own scalar alone."""
+
+    client: str
+    table: str
+    num_points: int
+    sha256: bytes
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call to an alignment. Commitments are told when all are there; then lists may travel."""
+
+    id: str
+    purpose: Purpose
+    run: str
+    members: tuple[RingMember, ...]
+    number: int
+    commitments: tuple[Commitment, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """Directive: not training yet. `run` is set once this client is aligned for it.
+
+    When a run is `wanted` every client prepares its tables; otherwise it may stay idle.
     """
 
     run: str
     waiting_for: tuple[str, ...]
     wanted: bool
+    call: Call | None = None
 
 
 @dataclass(frozen=True)

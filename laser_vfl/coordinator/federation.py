@@ -6,8 +6,10 @@ with `directive` and `alignments`. No sockets, no clock of its own.
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 
+from laser_vfl.coordinator.alignment import Alignment, Results
+from laser_vfl.coordinator.alignments import Alignments
 from laser_vfl.coordinator.directives import (
     Directive,
     Finished,
@@ -17,7 +19,8 @@ from laser_vfl.coordinator.directives import (
     Stopped,
     View,
 )
-from laser_vfl.coordinator.records import Digests, Registration, Run, align_members, check_apart
+from laser_vfl.coordinator.registration import Registration
+from laser_vfl.coordinator.run import Run
 from laser_vfl.coordinator.status import (
     ClientSummary,
     FederationStatus,
@@ -25,8 +28,16 @@ from laser_vfl.coordinator.status import (
     count_samples,
     summarize,
 )
-from laser_vfl.core.alignment import ClientAlignment, check_distinct
-from laser_vfl.core.errors import ContractError, MismatchError, NameTaken, NotRegistered, quoted
+from laser_vfl.core.alignment import ClientAlignment
+from laser_vfl.core.errors import (
+    ContractError,
+    MismatchError,
+    NameTaken,
+    NotReady,
+    NotRegistered,
+    quoted,
+)
+from laser_vfl.core.purpose import Purpose, Scheme
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +45,9 @@ MAX_SEED = 2**63 - 1
 
 OWN_PAUSE_S = 2.0
 """After a pause of its own the coordinator has heard nobody, so it starts all timeouts afresh."""
+
+SILENT_S = 3.0
+"""Who has been silent for so long, and cannot be reached by a peer either, is gone."""
 
 
 class Federation:
@@ -49,16 +63,18 @@ class Federation:
         seed: int,
         new_seed: Callable[[], int],
         new_run_id: Callable[[], str],
-        on_event: Callable[[str, Run, str], None] = lambda event, run, reason: None,
+        on_event: Callable[[str, Run | Alignment, str], None] = lambda event, run, reason: None,
+        scheme: Scheme = "ecdh",
+        members_of: MutableMapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         self.roster = tuple(roster)
         self.run: Run | None = None
+        self.alignments = Alignments(self.roster, scheme, new_run_id, on_event, members_of)
         self._start = start
         self._heartbeat_timeout_s = heartbeat_timeout_s
         self._step_timeout_s = step_timeout_s
         self._seed = seed
         self._new_seed = new_seed
-        self._new_run_id = new_run_id
         self._on_event = on_event
         self._registrations: dict[str, Registration] = {}
         self._last_incarnation = 0
@@ -121,12 +137,50 @@ class Federation:
             raise NotRegistered(f"the coordinator does not know this process as {quoted(client)}")
         return registration
 
-    def submit(self, registration: Registration, table: str, digests: Digests, now: float) -> None:
-        """Take the blinded ids of one table."""
-        check_distinct(digests)
-        check_apart(registration.client, table, digests, self._registrations.values())
-        registration.tables[table] = digests
+    def grouped(self, alignment: Alignment, results: Results, now: float) -> None:
+        """An alignment's lists have been grouped; if it is for a run, the run begins."""
+        if not self.alignments.grouped(alignment, results, now):
+            return
+        if alignment.purpose is not Purpose.RUN:
+            return
+        self.run = Run(alignment.id, alignment.members, self._next_seed, results)
+        self._samples = count_samples(self.roster, next(iter(results.values()))["train"])
         self.tick(now)
+
+    def refuse(
+        self,
+        registration: Registration,
+        alignment: str,
+        peer: str,
+        reason: str,
+        now: float,
+        *,
+        unreachable: bool = False,
+    ) -> None:
+        """A client cannot go on. Somebody who is gone is lost; otherwise it ends for everybody."""
+        current = self.alignments.of(registration, alignment)
+        if current.is_over:
+            return
+        accused = self._registrations.get(peer) if peer in current.members else None
+        if unreachable and accused and now - accused.seen_at > SILENT_S:
+            self._lose(accused, f"{registration.client} cannot reach it, and it is silent")
+            return
+        reason = _refusal(registration.client, peer, reason)
+        self.alignments.abort(current, reason, now)
+        if current.purpose is not Purpose.RUN:
+            return
+        self._retrain_seed = None
+        self._last = (current.id, reason)
+        for name in current.members:
+            if name in self._registrations:
+                self._registrations[name].verdict = Stopped(current.id, reason)
+
+    def dry_run(self, registration: Registration) -> None:
+        """Align everybody who is there as soon as nothing else is under way."""
+        if self.run is not None or self.alignments.is_for_run:
+            raise NotReady("a run is under way", hint="ask again when it has finished")
+        log.info("%s asked for a dry run of the alignment", registration.client)
+        self.alignments.dry_run_for = registration.client
 
     def heartbeat(
         self,
@@ -139,6 +193,9 @@ class Federation:
         waiting: bool = False,
         model_run: str = "",
         num_steps: int = 0,
+        prepared: bool = False,
+        num_newcomers: int = 0,
+        naming: str = "",
     ) -> None:
         """Take note of what a client is doing."""
         if (state, next_step) != (registration.state, registration.next_step) or waiting:
@@ -149,6 +206,9 @@ class Federation:
         registration.next_step = next_step
         registration.model_run = model_run
         registration.num_steps = num_steps
+        registration.prepared = prepared
+        registration.num_newcomers = num_newcomers
+        registration.naming = naming
         self.tick(now)
 
     def stopped(self, registration: Registration, reason: str) -> None:
@@ -203,8 +263,11 @@ class Federation:
                 self._lose(registration, f"it has been at one step for {busy_s:.0f} s")
             elif self._is_elsewhere(registration) and busy_s > self._heartbeat_timeout_s:
                 self._lose(registration, "it left the run")
-        if self.run is None and self._may_start(now):
-            self._begin()
+        may_call = self.alignments.may_call(self._registrations, now)
+        if self.run is None and may_call and self._may_start(now):
+            self._begin(now)
+        elif self.run is None:
+            self.alignments.tick(self._registrations, now, is_wanted=self.wanted)
         if self.run is not None:
             self._advance(self.run)
 
@@ -213,7 +276,8 @@ class Federation:
         if registration.verdict is not None:
             return registration.verdict
         if self.run is None:
-            return Gathering("", self.waiting_for, self.wanted)
+            call = self.alignments.call_to(registration)
+            return Gathering("", self.waiting_for, self.wanted, call)
         if not self._is_member(registration):
             return Gathering("", (), registration.wants_run)
         return self.run.view or Gathering(self.run.id, (), True)
@@ -228,9 +292,11 @@ class Federation:
 
     @property
     def waiting_for(self) -> tuple[str, ...]:
-        """Who has to come, or to submit, before the wanted run can start."""
+        """Who has to come, or to do its part in the alignment, before the wanted run can start."""
         if self.run is not None or not self.wanted:
             return ()
+        if self.alignments.is_for_run:
+            return self.alignments.waiting_for
         return tuple(name for name in self.roster if not self._is_complete(name))
 
     @property
@@ -258,13 +324,13 @@ class Federation:
             num_samples=self._samples.total,
         )
 
-    def alignments(
-        self, registration: Registration
-    ) -> tuple[str, dict[str, ClientAlignment]] | None:
-        """Return the run and a client's alignment of each table, or None while there is no run."""
-        if self.run is None or not self._is_member(registration):
-            return None
-        return self.run.id, self.run.alignments[registration.client]
+    def outcome(
+        self, registration: Registration, alignment: str
+    ) -> dict[str, ClientAlignment] | None:
+        """Return a client's own rows in an alignment, or None while it is under way."""
+        if self.run is not None and self.run.id == alignment and self._is_member(registration):
+            return self.run.alignments[registration.client]
+        return self.alignments.outcome(registration, alignment)
 
     def _may_start(self, now: float) -> bool:
         complete = [r for r in self._registrations.values() if r.complete]
@@ -279,18 +345,16 @@ class Federation:
         has_wisher = self._retrain_seed is not None or any(r.wants_run for r in complete)
         return has_wisher and now - self._quorum_since >= self._start.after_s
 
-    def _begin(self) -> None:
-        members = {n: self._registrations[n] for n in self.roster if self._is_complete(n)}
-        if not any(registration.has_head for registration in members.values()):
-            for registration in members.values():
-                registration.judge(Stopped("", "no client has labels, so nothing can be learnt"))
-            self._retrain_seed = None
-            return
-        alignments = align_members(self.roster, members)
-        self.run = Run(self._new_run_id(), tuple(members), self._next_seed, alignments)
-        self._samples = count_samples(self.roster, next(iter(alignments.values()))["train"])
+    def _begin(self, now: float) -> None:
+        """Call all who could start a run to its alignment."""
+        members = [self._registrations[n] for n in self.roster if self._is_complete(n)]
         self._quorum_since = None
-        self._on_event("aligned", self.run, "")
+        if any(registration.has_head for registration in members):
+            self.alignments.call(Purpose.RUN, members, now)
+            return
+        self._retrain_seed = None
+        for registration in members:
+            registration.verdict = Stopped("", "no client has labels, so nothing can be learnt")
 
     def _advance(self, run: Run) -> None:
         registrations = [self._registrations[name] for name in run.members]
@@ -302,7 +366,7 @@ class Federation:
             self._on_event("started", run, "")
         elif run.view is not None and all(r.state is State.FINISHED for r in registrations):
             for registration in registrations:
-                registration.judge(Finished(run.id))
+                registration.verdict = Finished(run.id)
             self.run = None
             self._last = (run.id, "finished")
             self._on_event("finished", run, "")
@@ -312,6 +376,7 @@ class Federation:
         if not self.knows(registration):
             return
         del self._registrations[registration.client]
+        self.alignments.lost(registration, reason)
         run = self.run
         if run is None or registration.client not in run.members or registration.verdict:
             return
@@ -323,7 +388,7 @@ class Federation:
         stopped = Stopped(run.id, f"lost {registration.client}: {reason}")
         for name in run.members:
             if name in self._registrations:
-                self._registrations[name].judge(stopped)
+                self._registrations[name].verdict = stopped
         self._last = (run.id, stopped.reason)
         self._on_event("stopped", run, stopped.reason)
 
@@ -356,3 +421,9 @@ class Federation:
     @property
     def _next_seed(self) -> int:
         return self._seed if self._retrain_seed is None else self._retrain_seed
+
+
+def _refusal(client: str, peer: str, reason: str) -> str:
+    if peer == client:
+        return f"{client} cannot take part in the alignment: {reason}"
+    return f"{client} refused {peer} in the alignment: {reason}"

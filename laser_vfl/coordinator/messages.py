@@ -8,6 +8,7 @@ from laser_vfl.coordinator.directives import Directive
 from laser_vfl.coordinator.status import FederationStatus
 from laser_vfl.core.release import __version__
 from laser_vfl.v1 import coordinator_pb2 as pb
+from laser_vfl.wire.alignments import PURPOSES, TABLES
 
 
 def directive_message(directive: Directive, addresses: Sequence[tuple[str, str]]) -> pb.Directive:
@@ -23,12 +24,29 @@ def status_message(federation: str, status: FederationStatus) -> pb.FederationSt
     return pb.FederationStatus(federation=federation, release=__version__, **asdict(status))
 
 
+def _call(call: directives.Call) -> pb.AlignmentCall:
+    return pb.AlignmentCall(
+        id=call.id,
+        purpose=PURPOSES[call.purpose],
+        run=call.run,
+        number=call.number,
+        members=[pb.AlignmentMember(**asdict(member)) for member in call.members],
+        commitments=[
+            pb.Commitment(
+                client=c.client, table=TABLES[c.table], num_points=c.num_points, sha256=c.sha256
+            )
+            for c in call.commitments
+        ],
+    )
+
+
 def _phase(directive: Directive) -> pb.Directive:
     match directive:
-        case directives.Gathering(run, waiting_for, wanted):
-            return pb.Directive(
-                gathering=pb.Gathering(run=run, waiting_for=waiting_for, wanted=wanted)
-            )
+        case directives.Gathering(run, waiting_for, wanted, call):
+            gathering = pb.Gathering(run=run, waiting_for=waiting_for, wanted=wanted)
+            if call is not None:
+                gathering.call.CopyFrom(_call(call))
+            return pb.Directive(gathering=gathering)
         case directives.View(run, generation, members, seed):
             return pb.Directive(
                 view=pb.View(

@@ -1,8 +1,10 @@
 """The coordinator's RPCs: thin translations between messages and the federation's rules."""
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import grpc
@@ -10,16 +12,29 @@ import grpc.aio
 import numpy as np
 
 from laser_vfl.coordinator import directives
-from laser_vfl.coordinator.directives import State
+from laser_vfl.coordinator.alignment import Alignment, group_lists
+from laser_vfl.coordinator.directives import Commitment, State
 from laser_vfl.coordinator.federation import Federation
 from laser_vfl.coordinator.messages import directive_message, status_message
-from laser_vfl.coordinator.records import Registration
-from laser_vfl.core.alignment import DIGEST_BYTES
-from laser_vfl.core.errors import ContractError, MismatchError, TrainingStopped, quoted
+from laser_vfl.coordinator.registration import Registration
+from laser_vfl.core.alignment import DIGEST_BYTES, check_distinct
+from laser_vfl.core.errors import (
+    AlignmentOver,
+    ContractError,
+    DataError,
+    MismatchError,
+    NotRegistered,
+    TrainingStopped,
+    quoted,
+)
+from laser_vfl.core.purpose import TABLES_UNFIT
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.v1.coordinator_pb2_grpc import CoordinatorServicer
+from laser_vfl.wire.alignments import TABLE_NAMES, TABLES
 from laser_vfl.wire.protocol import CHUNK_BYTES, PROTOCOL_VERSION
+
+log = logging.getLogger(__name__)
 
 TICK_S = 0.25
 
@@ -28,7 +43,6 @@ GROUPS_PER_MESSAGE = 10_000
 MAX_TEXT = 300
 """How long an address or the id of a run may be."""
 
-_TABLES = {pb.TABLE_TRAIN: "train", pb.TABLE_TEST: "test"}
 _STATES = {
     pb.CLIENT_STATE_JOINING: State.JOINING,
     pb.CLIENT_STATE_READY: State.READY,
@@ -47,12 +61,14 @@ class CoordinatorService(CoordinatorServicer):
         self._training = training
         self._federation = federation
         self._changed = asyncio.Event()
+        self._grouping: asyncio.Future[None] | None = None
 
     async def keep_time(self) -> None:
         """Let time pass for the rules, for as long as the daemon lives."""
         while True:
             self._federation.tick(time.monotonic())
             self._announce()
+            await self._group()
             await asyncio.sleep(TICK_S)
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
@@ -81,44 +97,96 @@ class CoordinatorService(CoordinatorServicer):
             incarnation=registration.incarnation,
             roster=self._federation.roster,
             training=pb.TrainingSettings(**self._training.model_dump()),
+            alignment=self._federation.alignments.scheme,
         )
+
+    async def Commit(self, request: pb.CommitRequest, context: Any) -> pb.CommitResponse:
+        """Take a client's word for its lists of points."""
+        registration = self._federation.find(request.client, request.incarnation)
+        alignment = self._federation.alignments.of(registration, request.alignment)
+        with self._ending(alignment, registration):
+            alignment.commit(
+                registration.client,
+                [
+                    Commitment(registration.client, _table(c.table), c.num_points, c.sha256)
+                    for c in request.commitments
+                ],
+            )
+        self._announce()
+        return pb.CommitResponse()
 
     async def SubmitIds(self, requests: Any, context: Any) -> pb.SubmitIdsResponse:
         """Collect the blinded ids of one table."""
         iterator: AsyncIterator[pb.SubmitIdsRequest] = aiter(requests)
         first = await anext(iterator, None)
-        if first is None or first.table not in _TABLES:
+        if first is None:
             raise ContractError("a list of ids begins with the client and the table")
         registration = self._federation.find(first.client, first.incarnation)
-        digests = first.digests + b"".join([r.digests async for r in iterator])
-        if len(digests) % DIGEST_BYTES:
-            raise ContractError(f"blinded ids have {DIGEST_BYTES} bytes each")
-        rows = np.frombuffer(digests, dtype=np.uint8).reshape(-1, DIGEST_BYTES)
-        self._federation.submit(registration, _TABLES[first.table], rows, time.monotonic())
+        alignments = self._federation.alignments
+        alignment = alignments.of(registration, first.alignment)
+        with self._ending(alignment, registration):
+            table = _table(first.table)
+            blinded = bytearray(first.blinded)
+            alignment.check_room(registration.client, table, len(blinded) // DIGEST_BYTES)
+            async for request in iterator:
+                blinded += request.blinded
+                alignment.check_room(registration.client, table, len(blinded) // DIGEST_BYTES)
+            if len(blinded) % DIGEST_BYTES:
+                raise ContractError(f"blinded ids have {DIGEST_BYTES} bytes each")
+            rows = np.frombuffer(blinded, dtype=np.uint8).reshape(-1, DIGEST_BYTES)
+            await asyncio.to_thread(check_distinct, rows)
+            self._federation.find(first.client, first.incarnation)
+            alignments.of(registration, first.alignment).submit(registration.client, table, rows)
         self._announce()
+        self._grouping = asyncio.ensure_future(self._group())
         return pb.SubmitIdsResponse(num_ids=len(rows))
 
     async def FetchAlignment(self, request: pb.FetchAlignmentRequest, context: Any) -> None:  # type: ignore[override]
-        """Wait until a run can start, then tell a client about its own rows."""
+        """Wait until everybody has submitted, then tell a client about its own rows."""
         while True:
             registration = self._federation.find(request.client, request.incarnation)
             if isinstance(registration.verdict, directives.Stopped):
                 raise TrainingStopped(registration.verdict.reason, hint="see the coordinator's log")
-            if (found := self._federation.alignments(registration)) is not None:
+            tables = self._federation.outcome(registration, request.alignment)
+            if tables is not None:
                 break
             await self._changed.wait()
-        run, tables = found
-        for code, table in _TABLES.items():
-            alignment = tables[table]
+        for table, alignment in tables.items():
+            code = TABLES[table]
             for start in range(0, len(alignment.groups), GROUPS_PER_MESSAGE):
                 piece = alignment.groups[start : start + GROUPS_PER_MESSAGE]
                 groups = [pb.Group(observed=g.observed, size=g.size) for g in piece]
-                await context.write(pb.FetchAlignmentResponse(run=run, table=code, groups=groups))
+                await context.write(pb.FetchAlignmentResponse(table=code, groups=groups))
             for group, rows in alignment.rows.items():
                 data = rows.astype("<i8").tobytes()
                 for start in range(0, len(data), CHUNK_BYTES):
                     part = pb.GroupRows(group=group, rows=data[start : start + CHUNK_BYTES])
-                    await context.write(pb.FetchAlignmentResponse(run=run, table=code, rows=part))
+                    await context.write(pb.FetchAlignmentResponse(table=code, rows=part))
+        self._federation.alignments.fetched(registration, request.alignment)
+
+    async def RefuseAlignment(
+        self, request: pb.RefuseAlignmentRequest, context: Any
+    ) -> pb.RefuseAlignmentResponse:
+        """End an alignment that a client cannot go on with."""
+        self._federation.refuse(
+            self._federation.find(request.client, request.incarnation),
+            request.alignment,
+            _short(request.peer, "the name of a client"),
+            _short(request.reason, "a reason"),
+            time.monotonic(),
+            unreachable=request.unreachable,
+        )
+        self._announce()
+        return pb.RefuseAlignmentResponse()
+
+    async def DryRun(self, request: pb.DryRunRequest, context: Any) -> pb.DryRunResponse:
+        """Align everybody who is there, and train nothing."""
+        registration = self._federation.find(request.client, request.incarnation)
+        self._federation.dry_run(registration)
+        self._federation.tick(time.monotonic())
+        self._announce()
+        number = self._federation.alignments.number_of_dry_run(registration)
+        return pb.DryRunResponse(number=number)
 
     async def Session(self, requests: Any, context: Any) -> None:  # type: ignore[override]
         """Take heartbeats and push a directive whenever it, or somebody's address, changes."""
@@ -150,6 +218,36 @@ class CoordinatorService(CoordinatorServicer):
         """Tell how the federation stands."""
         return status_message(self._name, self._federation.status(time.monotonic()))
 
+    @contextmanager
+    def _ending(self, alignment: Alignment, registration: Registration) -> Iterator[None]:
+        """End an alignment that a member spoils; otherwise the others would wait for its part."""
+        try:
+            yield
+        except (ContractError, DataError) as error:
+            reason = TABLES_UNFIT if isinstance(error, DataError) else error.message
+            with suppress(AlignmentOver, NotRegistered):
+                self._federation.find(registration.client, registration.incarnation)
+                self._federation.refuse(
+                    registration, alignment.id, registration.client, reason, time.monotonic()
+                )
+                self._announce()
+            raise
+
+    async def _group(self) -> None:
+        """Group the lists of an alignment that has them all, away from the event loop."""
+        taken = self._federation.alignments.take_lists()
+        if taken is None:
+            return
+        alignment, lists = taken
+        try:
+            results = await asyncio.to_thread(group_lists, self._federation.roster, lists)
+        except Exception:
+            log.exception("an alignment could not be grouped; this is a bug")
+            self._federation.alignments.abort(alignment, "the coordinator failed", time.monotonic())
+            return
+        self._federation.grouped(alignment, results, time.monotonic())
+        self._announce()
+
     def _hear(self, registration: Registration, heartbeat: pb.Heartbeat) -> None:
         self._federation.find(registration.client, registration.incarnation)
         if heartbeat.state == pb.CLIENT_STATE_STOPPED:
@@ -164,6 +262,9 @@ class CoordinatorService(CoordinatorServicer):
                 waiting=heartbeat.waiting,
                 model_run=_short(heartbeat.model_run, "the id of a run"),
                 num_steps=heartbeat.num_steps,
+                prepared=heartbeat.prepared,
+                num_newcomers=heartbeat.num_newcomers,
+                naming=_short(heartbeat.naming, "the id of an alignment"),
             )
         else:
             raise ContractError("a heartbeat without a state")
@@ -190,3 +291,9 @@ def _short(text: str, what: str) -> str:
     if len(text) > MAX_TEXT or not text.isprintable():
         raise ContractError(f"{quoted(text)} cannot be {what}")
     return text
+
+
+def _table(code: int) -> str:
+    if code not in TABLE_NAMES:
+        raise ContractError("a list of ids is of one of the tables")
+    return TABLE_NAMES[code]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from laser_vfl.coordinator.directives import Directive, Gathering, State
-from laser_vfl.coordinator.records import Registration
+from laser_vfl.coordinator.registration import Registration
 from laser_vfl.core.alignment import ClientAlignment
 from laser_vfl.core.subsets import has
 
@@ -83,5 +83,7 @@ def summarize(
 def _activity(registration: Registration, directive: Directive) -> str:
     if registration.verdict is not None:
         return "idle"
+    if isinstance(directive, Gathering) and directive.call is not None:
+        return "aligning"
     is_idle = isinstance(directive, Gathering) and not directive.wanted
     return _WORDS.get(registration.state, "idle" if is_idle else "gathering")

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from laser_vfl.core.errors import DataError
+from laser_vfl.core.errors import ContractError, DataError
 from laser_vfl.core.subsets import MAX_CLIENTS, clients_in, has
 
 DIGEST_BYTES = 32
 
 Rows = npt.NDArray[np.int64]
+Digests = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class Group:
 class ClientAlignment:
     """What one client is told of a table: all group sizes, and its own rows in its own groups.
 
-    `rows[g][place]` is the row of this client's table that stands at `place` of group `g`.
+    `rows[g][place]` says what stands at `place` of group `g`: a position in the list that this
+    client submitted, or the row of its table once that is looked up.
     """
 
     groups: tuple[Group, ...]
@@ -38,61 +41,83 @@ class ClientAlignment:
         return sum(len(rows) for rows in self.rows.values())
 
 
-def align(digests_by_client: Sequence[npt.NDArray[np.uint8] | None]) -> list[ClientAlignment]:
-    """Align tables of (rows, 32) blinded ids, one per client of the roster, None if absent.
+def align(digests_by_client: Sequence[Digests | None]) -> list[ClientAlignment]:
+    """Align lists of (n, 32) blinded ids, one per client of the roster, None if absent.
 
-    Groups stand in the order of their masks and samples within a group in the order of their
-    digests, so the result does not depend on anybody's row order.
+    A list has no id twice. Groups stand in the order of their masks, and samples within a group in
+    the order of the list of the group's first client. So blinded ids that differ in every run give
+    the same alignment, as long as the clients keep to the order of their lists.
     """
     if len(digests_by_client) > MAX_CLIENTS:
         raise DataError(f"a federation has at most {MAX_CLIENTS} clients")
-    present = [(k, d) for k, d in enumerate(digests_by_client) if d is not None and len(d)]
-    if not present:
+    sizes = [0 if d is None else len(d) for d in digests_by_client]
+    if not any(sizes):
         return [ClientAlignment((), {}) for _ in digests_by_client]
 
-    holder_of = np.concatenate([np.full(len(d), k, dtype=np.uint8) for k, d in present])
-    row_of = np.concatenate([np.arange(len(d), dtype=np.int64) for _, d in present])
-    words = np.concatenate([np.ascontiguousarray(d).view(">u8") for _, d in present])
-    order = np.lexsort(
-        tuple(words[:, i].astype(np.uint64) for i in reversed(range(words.shape[1])))
-    )
-    words, holder_of, row_of = words[order], holder_of[order], row_of[order]
+    # An entry is one client's digest of one sample; entries count through all lists in order.
+    words = np.concatenate([_words(d) for d in digests_by_client if d is not None])
+    order, starts = _sorted_runs(words)
+    del words
+    bits = np.uint64(1) << np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes)
+    mask_of = np.bitwise_or.reduceat(bits[order], starts)
+    lead_of = np.minimum.reduceat(order, starts)
+    sample_of = np.empty(len(order), dtype=np.int64)
+    sample_of[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
 
-    first = np.ones(len(words), dtype=bool)
-    first[1:] = (words[1:] != words[:-1]).any(axis=1)
-    sample_of = np.cumsum(first) - 1
-    mask_of_sample = np.zeros(sample_of[-1] + 1, dtype=np.uint64)
-    np.bitwise_or.at(mask_of_sample, sample_of, np.uint64(1) << holder_of.astype(np.uint64))
+    listed = sample_of[np.sort(lead_of)]
+    ranked = listed[np.argsort(mask_of[listed], kind="stable")]
+    rank_of = np.empty(len(ranked), dtype=np.int64)
+    rank_of[ranked] = np.arange(len(ranked))
+    masks, counts = np.unique(mask_of, return_counts=True)
+    groups = tuple(Group(int(mask), int(size)) for mask, size in zip(masks, counts, strict=True))
 
-    masks, group_of_sample, sizes = np.unique(
-        mask_of_sample, return_inverse=True, return_counts=True
-    )
-    groups = tuple(Group(int(mask), int(size)) for mask, size in zip(masks, sizes, strict=True))
-    group_of = group_of_sample[sample_of]
+    def told_to(client: int, samples: Rows) -> ClientAlignment:
+        positions = np.argsort(rank_of[samples])
+        mine = [g for g, group in enumerate(groups) if has(group.observed, client)]
+        ends = np.cumsum([groups[g].size for g in mine], dtype=np.int64)
+        return ClientAlignment(groups, dict(zip(mine, np.split(positions, ends), strict=False)))
 
-    def told_to(client: int) -> ClientAlignment:
-        mine = np.flatnonzero(holder_of == client)
-        my_rows = row_of[mine[np.argsort(group_of[mine], kind="stable")]]
-        my_groups = [g for g, group in enumerate(groups) if has(group.observed, client)]
-        ends = np.cumsum([groups[g].size for g in my_groups], dtype=np.int64)
-        return ClientAlignment(groups, dict(zip(my_groups, np.split(my_rows, ends), strict=False)))
-
-    return [told_to(client) for client in range(len(digests_by_client))]
+    lists = np.split(sample_of, np.cumsum(sizes)[:-1])
+    return [told_to(client, samples) for client, samples in enumerate(lists)]
 
 
-def check_distinct(digests: npt.NDArray[np.uint8]) -> None:
-    """Refuse a table that has the same blinded id twice."""
-    num_repeated = len(digests) - len(np.unique(digests.view(f"S{DIGEST_BYTES}")))
+def align_rows(digests_by_client: Sequence[Digests | None]) -> list[ClientAlignment]:
+    """Align tables of blinded ids as if each client had listed its rows by their digests.
+
+    The result tells rows of the tables, and does not depend on anybody's row order.
+    """
+    orders = [None if d is None else listing_order(d) for d in digests_by_client]
+    lists = [
+        None if d is None or order is None else d[order]
+        for d, order in zip(digests_by_client, orders, strict=True)
+    ]
+    return [
+        told
+        if order is None
+        else ClientAlignment(told.groups, {g: order[at] for g, at in told.rows.items()})
+        for told, order in zip(align(lists), orders, strict=True)
+    ]
+
+
+def listing_order(digests: Digests) -> Rows:
+    """Return the rows of a table in ascending order of their digests, byte by byte."""
+    words = np.ascontiguousarray(digests).view(">u8").astype(np.uint64)
+    order = np.argsort(words[:, 0])
+    leading = words[order, 0]
+    return _full_order(words) if (leading[1:] == leading[:-1]).any() else order
+
+
+def check_distinct(digests: Digests) -> None:
+    """Refuse a list that has the same blinded id twice."""
+    num_repeated = len(digests) - _num_distinct(_words(digests))
     if num_repeated:
-        raise DataError(
-            f"{num_repeated} blinded ids were submitted twice", hint="send each id once"
-        )
+        raise ContractError(f"{num_repeated} blinded ids were submitted twice")
 
 
-def num_common(first: npt.NDArray[np.uint8], second: npt.NDArray[np.uint8]) -> int:
-    """How many blinded ids two tables have in common."""
-    kind = f"S{DIGEST_BYTES}"
-    return len(np.intersect1d(first.view(kind), second.view(kind), assume_unique=True))
+def num_common(first: Digests, second: Digests) -> int:
+    """How many blinded ids two lists, each without repeats, have in common."""
+    words = np.concatenate([_words(first), _words(second)])
+    return len(words) - _num_distinct(words)
 
 
 def num_shared(alignment: ClientAlignment) -> int:
@@ -102,3 +127,37 @@ def num_shared(alignment: ClientAlignment) -> int:
         for g, group in enumerate(alignment.groups)
         if g in alignment.rows and len(clients_in(group.observed)) > 1
     )
+
+
+def _words(digests: Digests) -> Words:
+    return np.ascontiguousarray(digests).view(np.uint64)
+
+
+def _num_distinct(words: Words) -> int:
+    leading = np.sort(words[:, 0])
+    if not (leading[1:] == leading[:-1]).any():
+        return len(words)
+    return len(_sorted_runs(words)[1])
+
+
+def _sorted_runs(words: Words) -> tuple[Rows, Rows]:
+    """Return an order that puts equal digests side by side, and where in it each run starts.
+
+    The first word decides alone, unless two different digests share it, which takes bad luck or
+    somebody who wants it.
+    """
+    order = np.argsort(words[:, 0])
+    leading = words[order, 0]
+    same = np.flatnonzero(leading[1:] == leading[:-1])
+    if any((words[order[same], i] != words[order[same + 1], i]).any() for i in (1, 2, 3)):
+        order = _full_order(words)
+        new = np.zeros(len(words) - 1, dtype=bool)
+        for i in range(4):
+            new |= words[order[1:], i] != words[order[:-1], i]
+    else:
+        new = leading[1:] != leading[:-1]
+    return order, np.concatenate([[0], np.flatnonzero(new) + 1])
+
+
+def _full_order(words: Words) -> Rows:
+    return np.lexsort(tuple(words[:, i] for i in reversed(range(words.shape[1]))))

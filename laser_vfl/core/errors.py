@@ -19,9 +19,14 @@ class ExitCode(IntEnum):
     INTERNAL = 70
 
 
+def printable(text: str) -> str:
+    """Return a text as one line that no terminal takes for anything else."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def quoted(text: str) -> str:
     """Return somebody else's text for a message of ours: one line, printable, short."""
-    plain = "".join(letter if letter.isprintable() else "?" for letter in text[:MAX_QUOTED])
+    plain = printable(text[:MAX_QUOTED])
     return f'"{plain}…"' if len(text) > MAX_QUOTED else f'"{plain}"'
 
 
@@ -83,6 +88,16 @@ class NotRegistered(LaserError):
     """The coordinator does not know this process (any more)."""
 
     exit_code = ExitCode.MISMATCH
+
+
+class AlignmentOver(LaserError):
+    """The alignment that a message is about is not under way (any more)."""
+
+    exit_code = ExitCode.STOPPED
+
+
+class AlignmentRefused(AlignmentOver):
+    """A member could not go on with an alignment, and so it has ended for all."""
 
 
 class TrainingStopped(LaserError):

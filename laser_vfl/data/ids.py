@@ -35,7 +35,7 @@ def blind_ids(ids: Sequence[str], secret: bytes, federation: str) -> npt.NDArray
     key = secret if len(secret) <= BLOCK_BYTES else hashlib.sha256(secret).digest()
     key = key.ljust(BLOCK_BYTES, b"\0")
     inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in key))
-    inner.update(b"laser-vfl/id/1" + _framed(federation))
+    inner.update(b"laser-vfl/id/1" + framed(federation))
     outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in key))
 
     def blind(text: str) -> bytes:
@@ -102,7 +102,7 @@ def _refused(what: str, row: int, where: str) -> DataError:
     return DataError(f"the id of row {row} {what}", hint=hint, where=where)
 
 
-def _framed(text: str) -> bytes:
+def framed(text: str) -> bytes:
     """Length first, so that no two pairs of names give the same bytes."""
     encoded = text.encode()
     return len(encoded).to_bytes(4, "big") + encoded

@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Any
 
 from laser_vfl.core.errors import ConfigError, ContractError
-from laser_vfl.core.subsets import subset_name
+from laser_vfl.core.subsets import clients_in, has, mask_of, subset_name
 from laser_vfl.remote.calls import call, open_channel
 from laser_vfl.v1 import coordinator_pb2, coordinator_pb2_grpc, prediction_pb2, prediction_pb2_grpc
 from laser_vfl.wire.credentials import Credentials
@@ -63,6 +63,34 @@ def retrain(address: str, credentials: Credentials, seed: int | None = None) -> 
     return {"seed": response.seed, "waiting_for": list(response.waiting_for)}
 
 
+def align(address: str, credentials: Credentials, timeout_s: float) -> dict[str, Any]:
+    """Ask a client daemon to align the tables of everybody who is there; return who has what.
+
+    Keys: client, scheme, roster, members, absent, seconds, tables (train, test, serve -> overlap).
+    An overlap has num_rows (of this client), num_samples (of anybody), num_shared (rows of this
+    client that others hold too), missing_share (of the blocks that the members could hold; None
+    without samples) and patterns, most frequent first: blocks (who holds them), num_samples, share.
+    """
+    with closing(open_channel(address, credentials)) as channel:
+        ask = prediction_pb2_grpc.PredictionStub(channel).Align
+        response = call(ask, prediction_pb2.AlignRequest(), address, timeout_s)
+    roster, members = list(response.roster), list(response.members)
+    if not {response.client} <= set(members) <= set(roster):
+        raise ContractError("the clients of an alignment are not those of the federation")
+    return {
+        "client": response.client,
+        "scheme": response.scheme,
+        "roster": roster,
+        "members": members,
+        "absent": [client for client in roster if client not in members],
+        "seconds": response.seconds,
+        "tables": {
+            table.table: _overlap(table, response.client, roster, members)
+            for table in response.tables
+        },
+    }
+
+
 def ask_client_status(stub: Any, address: str) -> dict[str, Any]:
     """Return the status of a client, see `client_status`, over a channel that is open."""
     request = prediction_pb2.GetClientStatusRequest()
@@ -115,6 +143,41 @@ def _peer(peer: prediction_pb2.PeerStatus) -> dict[str, Any]:
         "usual_s": _optional(peer, "usual_s"),
         **_plain(peer, "num_wanted num_available num_requests"),
         **_plain(peer, "num_ids_asked num_ids_served num_refused"),
+    }
+
+
+def _overlap(
+    table: prediction_pb2.TableOverlap, client: str, roster: list[str], members: list[str]
+) -> dict[str, Any]:
+    own = roster.index(client)
+    possible = mask_of(map(roster.index, members))
+    counts: dict[int, int] = {}
+    for one in table.overlaps:
+        if not one.blocks or one.blocks & ~possible:
+            raise ContractError(f"a block is of none of the {len(members)} clients that aligned")
+        if one.blocks in counts:
+            raise ContractError(f"{_named(one.blocks, roster)} are counted twice")
+        counts[one.blocks] = one.num_samples
+    num_samples = sum(counts.values())
+    num_blocks = sum(mask.bit_count() * count for mask, count in counts.items())
+    # Equally frequent patterns come in an order that does not depend on the daemon.
+    ordered = sorted(
+        (mask for mask in counts if counts[mask]),
+        key=lambda mask: (-counts[mask], mask.bit_count(), clients_in(mask)),
+    )
+    return {
+        "num_rows": table.num_rows,
+        "num_samples": num_samples,
+        "num_shared": sum(n for mask, n in counts.items() if has(mask, own) and mask != 1 << own),
+        "missing_share": 1 - num_blocks / (num_samples * len(members)) if num_samples else None,
+        "patterns": [
+            {
+                "blocks": [roster[place] for place in clients_in(mask)],
+                "num_samples": counts[mask],
+                "share": counts[mask] / num_samples,
+            }
+            for mask in ordered
+        ],
     }
 
 

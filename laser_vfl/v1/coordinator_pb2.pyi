@@ -30,13 +30,43 @@ class _TableEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Table.ValueType
     TABLE_UNSPECIFIED: _Table.ValueType  # 0
     TABLE_TRAIN: _Table.ValueType  # 1
     TABLE_TEST: _Table.ValueType  # 2
+    TABLE_SERVE: _Table.ValueType  # 3
+    """Everybody whom a client can answer for, whatever table they are in."""
 
 class Table(_Table, metaclass=_TableEnumTypeWrapper): ...
 
 TABLE_UNSPECIFIED: Table.ValueType  # 0
 TABLE_TRAIN: Table.ValueType  # 1
 TABLE_TEST: Table.ValueType  # 2
+TABLE_SERVE: Table.ValueType  # 3
+"""Everybody whom a client can answer for, whatever table they are in."""
 Global___Table: _TypeAlias = Table  # noqa: Y015
+
+class _Purpose:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PurposeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Purpose.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PURPOSE_UNSPECIFIED: _Purpose.ValueType  # 0
+    PURPOSE_RUN: _Purpose.ValueType  # 1
+    """To train: the alignment's id becomes that of the run."""
+    PURPOSE_DRY_RUN: _Purpose.ValueType  # 2
+    """To know; nothing follows."""
+    PURPOSE_NEWCOMERS: _Purpose.ValueType  # 3
+    """To find the blocks of people who came after the training."""
+
+class Purpose(_Purpose, metaclass=_PurposeEnumTypeWrapper):
+    """What an alignment is for."""
+
+PURPOSE_UNSPECIFIED: Purpose.ValueType  # 0
+PURPOSE_RUN: Purpose.ValueType  # 1
+"""To train: the alignment's id becomes that of the run."""
+PURPOSE_DRY_RUN: Purpose.ValueType  # 2
+"""To know; nothing follows."""
+PURPOSE_NEWCOMERS: Purpose.ValueType  # 3
+"""To find the blocks of people who came after the training."""
+Global___Purpose: _TypeAlias = Purpose  # noqa: Y015
 
 class _ClientState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -122,7 +152,10 @@ class RegisterResponse(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     ROSTER_FIELD_NUMBER: _builtins.int
     TRAINING_FIELD_NUMBER: _builtins.int
+    ALIGNMENT_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
+    alignment: _builtins.str
+    """How ids are compared: "ecdh" or "hmac"."""
     @_builtins.property
     def roster(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -133,10 +166,11 @@ class RegisterResponse(_message.Message):
         incarnation: _builtins.int = ...,
         roster: _abc.Iterable[_builtins.str] | None = ...,
         training: Global___TrainingSettings | None = ...,
+        alignment: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "roster", b"roster", "training", b"training"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "incarnation", b"incarnation", "roster", b"roster", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -200,30 +234,272 @@ class TrainingSettings(_message.Message):
 Global___TrainingSettings: _TypeAlias = TrainingSettings  # noqa: Y015
 
 @_typing.final
+class AlignmentCall(_message.Message):
+    """Calls the members to an alignment. It is over when a directive does not have it any more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    PURPOSE_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    COMMITMENTS_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    purpose: Global___Purpose.ValueType
+    run: _builtins.str
+    """The run whose scalars and domain are used; that of the alignment itself unless for newcomers."""
+    number: _builtins.int
+    """Alignments are counted for as long as the coordinator lives."""
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlignmentMember]:
+        """In roster order, which is the order of the ring."""
+
+    @_builtins.property
+    def commitments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Commitment]:
+        """Empty until everybody has committed; then lists begin to travel."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        purpose: Global___Purpose.ValueType = ...,
+        run: _builtins.str = ...,
+        members: _abc.Iterable[Global___AlignmentMember] | None = ...,
+        commitments: _abc.Iterable[Global___Commitment] | None = ...,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commitments", b"commitments", "id", b"id", "members", b"members", "number", b"number", "purpose", b"purpose", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlignmentCall: _TypeAlias = AlignmentCall  # noqa: Y015
+
+@_typing.final
+class AlignmentMember(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    incarnation: _builtins.int
+    address: _builtins.str
+    def __init__(
+        self,
+        *,
+        client: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+        address: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "client", b"client", "incarnation", b"incarnation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlignmentMember: _TypeAlias = AlignmentMember  # noqa: Y015
+
+@_typing.final
+class Commitment(_message.Message):
+    """How many points a client's list has, and their SHA-256 under its own scalar alone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    TABLE_FIELD_NUMBER: _builtins.int
+    NUM_POINTS_FIELD_NUMBER: _builtins.int
+    SHA256_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    table: Global___Table.ValueType
+    num_points: _builtins.int
+    sha256: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        client: _builtins.str = ...,
+        table: Global___Table.ValueType = ...,
+        num_points: _builtins.int = ...,
+        sha256: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "num_points", b"num_points", "sha256", b"sha256", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Commitment: _TypeAlias = Commitment  # noqa: Y015
+
+@_typing.final
+class CommitRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    ALIGNMENT_FIELD_NUMBER: _builtins.int
+    COMMITMENTS_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    incarnation: _builtins.int
+    alignment: _builtins.str
+    @_builtins.property
+    def commitments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Commitment]:
+        """One for each table."""
+
+    def __init__(
+        self,
+        *,
+        client: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+        alignment: _builtins.str = ...,
+        commitments: _abc.Iterable[Global___Commitment] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "client", b"client", "commitments", b"commitments", "incarnation", b"incarnation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommitRequest: _TypeAlias = CommitRequest  # noqa: Y015
+
+@_typing.final
+class CommitResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommitResponse: _TypeAlias = CommitResponse  # noqa: Y015
+
+@_typing.final
+class RefuseAlignmentRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    ALIGNMENT_FIELD_NUMBER: _builtins.int
+    PEER_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    UNREACHABLE_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    incarnation: _builtins.int
+    alignment: _builtins.str
+    peer: _builtins.str
+    """Who gave cause; the client itself if nobody else did."""
+    reason: _builtins.str
+    unreachable: _builtins.bool
+    """Whether the peer only could not be reached."""
+    def __init__(
+        self,
+        *,
+        client: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+        alignment: _builtins.str = ...,
+        peer: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        unreachable: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "client", b"client", "incarnation", b"incarnation", "peer", b"peer", "reason", b"reason", "unreachable", b"unreachable"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RefuseAlignmentRequest: _TypeAlias = RefuseAlignmentRequest  # noqa: Y015
+
+@_typing.final
+class RefuseAlignmentResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RefuseAlignmentResponse: _TypeAlias = RefuseAlignmentResponse  # noqa: Y015
+
+@_typing.final
+class DryRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    incarnation: _builtins.int
+    def __init__(
+        self,
+        *,
+        client: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "incarnation", b"incarnation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DryRunRequest: _TypeAlias = DryRunRequest  # noqa: Y015
+
+@_typing.final
+class DryRunResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """The first alignment that answers this wish."""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DryRunResponse: _TypeAlias = DryRunResponse  # noqa: Y015
+
+@_typing.final
 class SubmitIdsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CLIENT_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     TABLE_FIELD_NUMBER: _builtins.int
-    DIGESTS_FIELD_NUMBER: _builtins.int
+    BLINDED_FIELD_NUMBER: _builtins.int
+    ALIGNMENT_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     """In the first message only."""
     incarnation: _builtins.int
     table: Global___Table.ValueType
-    digests: _builtins.bytes
-    """Any number of 32-byte digests, one after another."""
+    blinded: _builtins.bytes
+    """Any number of 32-byte points or digests, one after another."""
+    alignment: _builtins.str
+    """In the first message only."""
     def __init__(
         self,
         *,
         client: _builtins.str = ...,
         incarnation: _builtins.int = ...,
         table: Global___Table.ValueType = ...,
-        digests: _builtins.bytes = ...,
+        blinded: _builtins.bytes = ...,
+        alignment: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "digests", b"digests", "incarnation", b"incarnation", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "blinded", b"blinded", "client", b"client", "incarnation", b"incarnation", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -254,17 +530,20 @@ class FetchAlignmentRequest(_message.Message):
 
     CLIENT_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    ALIGNMENT_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     incarnation: _builtins.int
+    alignment: _builtins.str
     def __init__(
         self,
         *,
         client: _builtins.str = ...,
         incarnation: _builtins.int = ...,
+        alignment: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "incarnation", b"incarnation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "client", b"client", "incarnation", b"incarnation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -276,11 +555,9 @@ class FetchAlignmentResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    RUN_FIELD_NUMBER: _builtins.int
     TABLE_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
-    run: _builtins.str
     table: Global___Table.ValueType
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___Group]: ...
@@ -289,14 +566,13 @@ class FetchAlignmentResponse(_message.Message):
     def __init__(
         self,
         *,
-        run: _builtins.str = ...,
         table: Global___Table.ValueType = ...,
         groups: _abc.Iterable[Global___Group] | None = ...,
         rows: Global___GroupRows | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "rows", b"rows", "run", b"run", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "rows", b"rows", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -334,7 +610,9 @@ class GroupRows(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     group: _builtins.int
     rows: _builtins.bytes
-    """Little-endian int64: the client's row at each place of the group, continuing the piece before."""
+    """Little-endian int64: where in the client's list each place of the group is, continuing the
+    piece before.
+    """
     def __init__(
         self,
         *,
@@ -363,6 +641,9 @@ class Heartbeat(_message.Message):
     WAITING_FIELD_NUMBER: _builtins.int
     MODEL_RUN_FIELD_NUMBER: _builtins.int
     NUM_STEPS_FIELD_NUMBER: _builtins.int
+    PREPARED_FIELD_NUMBER: _builtins.int
+    NUM_NEWCOMERS_FIELD_NUMBER: _builtins.int
+    NAMING_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     incarnation: _builtins.int
     run: _builtins.str
@@ -376,6 +657,12 @@ class Heartbeat(_message.Message):
     """The run of the model that it serves, if any."""
     num_steps: _builtins.int
     """How many steps the run under way has; 0 when there is none."""
+    prepared: _builtins.bool
+    """Whether it has read its tables, and an alignment may begin."""
+    num_newcomers: _builtins.int
+    """How many people it could serve but cannot name to its peers yet."""
+    naming: _builtins.str
+    """The alignment by which it names people to its peers, if any."""
     def __init__(
         self,
         *,
@@ -389,10 +676,13 @@ class Heartbeat(_message.Message):
         waiting: _builtins.bool = ...,
         model_run: _builtins.str = ...,
         num_steps: _builtins.int = ...,
+        prepared: _builtins.bool = ...,
+        num_newcomers: _builtins.int = ...,
+        naming: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "generation", b"generation", "incarnation", b"incarnation", "model_run", b"model_run", "next_step", b"next_step", "num_steps", b"num_steps", "reason", b"reason", "run", b"run", "state", b"state", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "generation", b"generation", "incarnation", b"incarnation", "model_run", b"model_run", "naming", b"naming", "next_step", b"next_step", "num_newcomers", b"num_newcomers", "num_steps", b"num_steps", "prepared", b"prepared", "reason", b"reason", "run", b"run", "state", b"state", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -471,21 +761,27 @@ class Gathering(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     WAITING_FOR_FIELD_NUMBER: _builtins.int
     WANTED_FIELD_NUMBER: _builtins.int
+    CALL_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     wanted: _builtins.bool
     """Whether somebody wants a run; then all take part, also those that have a model."""
     @_builtins.property
     def waiting_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def call(self) -> Global___AlignmentCall:
+        """The alignment that this client is called to, if any."""
+
     def __init__(
         self,
         *,
         run: _builtins.str = ...,
         waiting_for: _abc.Iterable[_builtins.str] | None = ...,
         wanted: _builtins.bool = ...,
+        call: Global___AlignmentCall | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run", "waiting_for", b"waiting_for", "wanted", b"wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "run", b"run", "waiting_for", b"waiting_for", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

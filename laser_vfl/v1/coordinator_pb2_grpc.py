@@ -39,6 +39,11 @@ class CoordinatorStub:
                 request_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.RegisterRequest.SerializeToString,
                 response_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.RegisterResponse.FromString,
                 _registered_method=True)
+        self.Commit = channel.unary_unary(
+                '/laser_vfl.v1.Coordinator/Commit',
+                request_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.CommitRequest.SerializeToString,
+                response_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.CommitResponse.FromString,
+                _registered_method=True)
         self.SubmitIds = channel.stream_unary(
                 '/laser_vfl.v1.Coordinator/SubmitIds',
                 request_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.SubmitIdsRequest.SerializeToString,
@@ -48,6 +53,16 @@ class CoordinatorStub:
                 '/laser_vfl.v1.Coordinator/FetchAlignment',
                 request_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.FetchAlignmentRequest.SerializeToString,
                 response_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.FetchAlignmentResponse.FromString,
+                _registered_method=True)
+        self.RefuseAlignment = channel.unary_unary(
+                '/laser_vfl.v1.Coordinator/RefuseAlignment',
+                request_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.RefuseAlignmentRequest.SerializeToString,
+                response_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.RefuseAlignmentResponse.FromString,
+                _registered_method=True)
+        self.DryRun = channel.unary_unary(
+                '/laser_vfl.v1.Coordinator/DryRun',
+                request_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.DryRunRequest.SerializeToString,
+                response_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.DryRunResponse.FromString,
                 _registered_method=True)
         self.Session = channel.stream_stream(
                 '/laser_vfl.v1.Coordinator/Session',
@@ -76,15 +91,36 @@ class CoordinatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Commit(self, request, context):
+        """A client commits to its lists of points before it sees anybody else's.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SubmitIds(self, request_iterator, context):
-        """Blinded ids of one table, in the order of the client's rows.
+        """Blinded ids of one table, in an order of the client's own.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FetchAlignment(self, request, context):
-        """Waits until the run can start, then tells the client about its own rows.
+        """Waits until everybody has submitted, then tells the client about its own rows.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RefuseAlignment(self, request, context):
+        """A client cannot go on with an alignment; that ends it for everybody, and all hear why.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DryRun(self, request, context):
+        """Asks for an alignment of everybody who is there, of the tables as they are now. Nobody trains.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -118,6 +154,11 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     request_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.RegisterRequest.FromString,
                     response_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.RegisterResponse.SerializeToString,
             ),
+            'Commit': grpc.unary_unary_rpc_method_handler(
+                    servicer.Commit,
+                    request_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.CommitRequest.FromString,
+                    response_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.CommitResponse.SerializeToString,
+            ),
             'SubmitIds': grpc.stream_unary_rpc_method_handler(
                     servicer.SubmitIds,
                     request_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.SubmitIdsRequest.FromString,
@@ -127,6 +168,16 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     servicer.FetchAlignment,
                     request_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.FetchAlignmentRequest.FromString,
                     response_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.FetchAlignmentResponse.SerializeToString,
+            ),
+            'RefuseAlignment': grpc.unary_unary_rpc_method_handler(
+                    servicer.RefuseAlignment,
+                    request_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.RefuseAlignmentRequest.FromString,
+                    response_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.RefuseAlignmentResponse.SerializeToString,
+            ),
+            'DryRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.DryRun,
+                    request_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.DryRunRequest.FromString,
+                    response_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.DryRunResponse.SerializeToString,
             ),
             'Session': grpc.stream_stream_rpc_method_handler(
                     servicer.Session,
@@ -182,6 +233,33 @@ class Coordinator:
             _registered_method=True)
 
     @staticmethod
+    def Commit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/laser_vfl.v1.Coordinator/Commit',
+            laser__vfl_dot_v1_dot_coordinator__pb2.CommitRequest.SerializeToString,
+            laser__vfl_dot_v1_dot_coordinator__pb2.CommitResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def SubmitIds(request_iterator,
             target,
             options=(),
@@ -225,6 +303,60 @@ class Coordinator:
             '/laser_vfl.v1.Coordinator/FetchAlignment',
             laser__vfl_dot_v1_dot_coordinator__pb2.FetchAlignmentRequest.SerializeToString,
             laser__vfl_dot_v1_dot_coordinator__pb2.FetchAlignmentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RefuseAlignment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/laser_vfl.v1.Coordinator/RefuseAlignment',
+            laser__vfl_dot_v1_dot_coordinator__pb2.RefuseAlignmentRequest.SerializeToString,
+            laser__vfl_dot_v1_dot_coordinator__pb2.RefuseAlignmentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DryRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/laser_vfl.v1.Coordinator/DryRun',
+            laser__vfl_dot_v1_dot_coordinator__pb2.DryRunRequest.SerializeToString,
+            laser__vfl_dot_v1_dot_coordinator__pb2.DryRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

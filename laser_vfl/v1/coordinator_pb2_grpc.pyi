@@ -35,10 +35,16 @@ class CoordinatorStub:
     def __new__(cls, channel: _aio.Channel) -> CoordinatorAsyncStub: ...
     Register: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.RegisterRequest, _coordinator_pb2.RegisterResponse]
     """Introduces a client and tells it what is the same for everybody. Changes nothing for others."""
+    Commit: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.CommitRequest, _coordinator_pb2.CommitResponse]
+    """A client commits to its lists of points before it sees anybody else's."""
     SubmitIds: _grpc.StreamUnaryMultiCallable[_coordinator_pb2.SubmitIdsRequest, _coordinator_pb2.SubmitIdsResponse]
-    """Blinded ids of one table, in the order of the client's rows."""
+    """Blinded ids of one table, in an order of the client's own."""
     FetchAlignment: _grpc.UnaryStreamMultiCallable[_coordinator_pb2.FetchAlignmentRequest, _coordinator_pb2.FetchAlignmentResponse]
-    """Waits until the run can start, then tells the client about its own rows."""
+    """Waits until everybody has submitted, then tells the client about its own rows."""
+    RefuseAlignment: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.RefuseAlignmentRequest, _coordinator_pb2.RefuseAlignmentResponse]
+    """A client cannot go on with an alignment; that ends it for everybody, and all hear why."""
+    DryRun: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.DryRunRequest, _coordinator_pb2.DryRunResponse]
+    """Asks for an alignment of everybody who is there, of the tables as they are now. Nobody trains."""
     Session: _grpc.StreamStreamMultiCallable[_coordinator_pb2.Heartbeat, _coordinator_pb2.Directive]
     """Heartbeats up, directives down, for as long as the client is part of the federation."""
     Retrain: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.RetrainRequest, _coordinator_pb2.RetrainResponse]
@@ -50,10 +56,16 @@ class CoordinatorAsyncStub(CoordinatorStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Register: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.RegisterRequest, _coordinator_pb2.RegisterResponse]  # type: ignore[assignment]
     """Introduces a client and tells it what is the same for everybody. Changes nothing for others."""
+    Commit: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.CommitRequest, _coordinator_pb2.CommitResponse]  # type: ignore[assignment]
+    """A client commits to its lists of points before it sees anybody else's."""
     SubmitIds: _aio.StreamUnaryMultiCallable[_coordinator_pb2.SubmitIdsRequest, _coordinator_pb2.SubmitIdsResponse]  # type: ignore[assignment]
-    """Blinded ids of one table, in the order of the client's rows."""
+    """Blinded ids of one table, in an order of the client's own."""
     FetchAlignment: _aio.UnaryStreamMultiCallable[_coordinator_pb2.FetchAlignmentRequest, _coordinator_pb2.FetchAlignmentResponse]  # type: ignore[assignment]
-    """Waits until the run can start, then tells the client about its own rows."""
+    """Waits until everybody has submitted, then tells the client about its own rows."""
+    RefuseAlignment: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.RefuseAlignmentRequest, _coordinator_pb2.RefuseAlignmentResponse]  # type: ignore[assignment]
+    """A client cannot go on with an alignment; that ends it for everybody, and all hear why."""
+    DryRun: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.DryRunRequest, _coordinator_pb2.DryRunResponse]  # type: ignore[assignment]
+    """Asks for an alignment of everybody who is there, of the tables as they are now. Nobody trains."""
     Session: _aio.StreamStreamMultiCallable[_coordinator_pb2.Heartbeat, _coordinator_pb2.Directive]  # type: ignore[assignment]
     """Heartbeats up, directives down, for as long as the client is part of the federation."""
     Retrain: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.RetrainRequest, _coordinator_pb2.RetrainResponse]  # type: ignore[assignment]
@@ -70,12 +82,20 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         """Introduces a client and tells it what is the same for everybody. Changes nothing for others."""
 
     @_abc_1.abstractmethod
+    def Commit(
+        self,
+        request: _coordinator_pb2.CommitRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_coordinator_pb2.CommitResponse, _abc.Awaitable[_coordinator_pb2.CommitResponse]]:
+        """A client commits to its lists of points before it sees anybody else's."""
+
+    @_abc_1.abstractmethod
     def SubmitIds(
         self,
         request_iterator: _MaybeAsyncIterator[_coordinator_pb2.SubmitIdsRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_coordinator_pb2.SubmitIdsResponse, _abc.Awaitable[_coordinator_pb2.SubmitIdsResponse]]:
-        """Blinded ids of one table, in the order of the client's rows."""
+        """Blinded ids of one table, in an order of the client's own."""
 
     @_abc_1.abstractmethod
     def FetchAlignment(
@@ -83,7 +103,23 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         request: _coordinator_pb2.FetchAlignmentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_coordinator_pb2.FetchAlignmentResponse], _abc.AsyncIterator[_coordinator_pb2.FetchAlignmentResponse]]:
-        """Waits until the run can start, then tells the client about its own rows."""
+        """Waits until everybody has submitted, then tells the client about its own rows."""
+
+    @_abc_1.abstractmethod
+    def RefuseAlignment(
+        self,
+        request: _coordinator_pb2.RefuseAlignmentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_coordinator_pb2.RefuseAlignmentResponse, _abc.Awaitable[_coordinator_pb2.RefuseAlignmentResponse]]:
+        """A client cannot go on with an alignment; that ends it for everybody, and all hear why."""
+
+    @_abc_1.abstractmethod
+    def DryRun(
+        self,
+        request: _coordinator_pb2.DryRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_coordinator_pb2.DryRunResponse, _abc.Awaitable[_coordinator_pb2.DryRunResponse]]:
+        """Asks for an alignment of everybody who is there, of the tables as they are now. Nobody trains."""
 
     @_abc_1.abstractmethod
     def Session(

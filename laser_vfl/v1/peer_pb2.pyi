@@ -6,6 +6,7 @@ What clients send each other directly."""
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from laser_vfl.v1 import coordinator_pb2 as _coordinator_pb2
 from laser_vfl.v1 import tensor_pb2 as _tensor_pb2
 import builtins as _builtins
 import sys
@@ -44,6 +45,62 @@ FRAME_KIND_GRADIENT: FrameKind.ValueType  # 3
 FRAME_KIND_EVALUATION: FrameKind.ValueType  # 4
 """A representation of rows of the test table, after training."""
 Global___FrameKind: _TypeAlias = FrameKind  # noqa: Y015
+
+@_typing.final
+class HandOnRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALIGNMENT_FIELD_NUMBER: _builtins.int
+    SENDER_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    TABLE_FIELD_NUMBER: _builtins.int
+    POINTS_FIELD_NUMBER: _builtins.int
+    alignment: _builtins.str
+    """In the first message only."""
+    sender: _builtins.str
+    incarnation: _builtins.int
+    owner: _builtins.str
+    """Whose list it is."""
+    table: _coordinator_pb2.Table.ValueType
+    points: _builtins.bytes
+    """Any number of 32-byte points of ed25519, one after another."""
+    def __init__(
+        self,
+        *,
+        alignment: _builtins.str = ...,
+        sender: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+        owner: _builtins.str = ...,
+        table: _coordinator_pb2.Table.ValueType = ...,
+        points: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "incarnation", b"incarnation", "owner", b"owner", "points", b"points", "sender", b"sender", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandOnRequest: _TypeAlias = HandOnRequest  # noqa: Y015
+
+@_typing.final
+class HandOnResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_POINTS_FIELD_NUMBER: _builtins.int
+    num_points: _builtins.int
+    def __init__(
+        self,
+        *,
+        num_points: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_points", b"num_points"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandOnResponse: _TypeAlias = HandOnResponse  # noqa: Y015
 
 @_typing.final
 class Frame(_message.Message):
@@ -90,22 +147,31 @@ class RepresentRequest(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     SENDER_FIELD_NUMBER: _builtins.int
     DIGESTS_FIELD_NUMBER: _builtins.int
+    ALIGNMENT_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     """The run whose models the caller predicts with."""
     sender: _builtins.str
     """In the first request: the caller. Under TLS its certificate has to say the same."""
     digests: _builtins.bytes
     """Any number of 32-byte digests, one after another; none asks only whether the callee is well."""
+    alignment: _builtins.str
+    """In a federation that aligns by ecdh, instead of digests: the alignment that names the samples,
+    and for each its group (little-endian uint32) and place in the group (little-endian uint64).
+    """
+    names: _builtins.bytes
     def __init__(
         self,
         *,
         run: _builtins.str = ...,
         sender: _builtins.str = ...,
         digests: _builtins.bytes = ...,
+        alignment: _builtins.str = ...,
+        names: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests", "run", b"run", "sender", b"sender"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "digests", b"digests", "names", b"names", "run", b"run", "sender", b"sender"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -118,10 +184,15 @@ class RepresentResponse(_message.Message):
     OTHER_RUN_FIELD_NUMBER: _builtins.int
     PLACES_FIELD_NUMBER: _builtins.int
     REPRESENTATIONS_FIELD_NUMBER: _builtins.int
+    OTHER_ALIGNMENT_FIELD_NUMBER: _builtins.int
     other_run: _builtins.str
     """The run that the callee serves when it has no model of the run asked for; nothing else is set."""
     places: _builtins.bytes
-    """Little-endian uint32, ascending: which of the digests the callee holds."""
+    """Little-endian uint32, ascending: which of the samples the callee holds."""
+    other_alignment: _builtins.str
+    """The alignment that the callee names samples by when it does not know the one asked for;
+    nothing else is set.
+    """
     @_builtins.property
     def representations(self) -> _tensor_pb2.Tensor:
         """Their representations, (places, representation_dim)."""
@@ -132,10 +203,11 @@ class RepresentResponse(_message.Message):
         other_run: _builtins.str = ...,
         places: _builtins.bytes = ...,
         representations: _tensor_pb2.Tensor | None = ...,
+        other_alignment: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["representations", b"representations"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["other_run", b"other_run", "places", b"places", "representations", b"representations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["other_alignment", b"other_alignment", "other_run", b"other_run", "places", b"places", "representations", b"representations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

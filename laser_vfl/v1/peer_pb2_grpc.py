@@ -44,6 +44,11 @@ class PeerStub:
                 request_serializer=laser__vfl_dot_v1_dot_peer__pb2.RepresentRequest.SerializeToString,
                 response_deserializer=laser__vfl_dot_v1_dot_peer__pb2.RepresentResponse.FromString,
                 _registered_method=True)
+        self.HandOn = channel.stream_unary(
+                '/laser_vfl.v1.Peer/HandOn',
+                request_serializer=laser__vfl_dot_v1_dot_peer__pb2.HandOnRequest.SerializeToString,
+                response_deserializer=laser__vfl_dot_v1_dot_peer__pb2.HandOnResponse.FromString,
+                _registered_method=True)
 
 
 class PeerServicer:
@@ -66,6 +71,14 @@ class PeerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def HandOn(self, request_iterator, context):
+        """The ring of an alignment: hands a list of points to the next client, which adds its scalar and
+        hands them on, until they are back at their owner. Their order is kept.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -78,6 +91,11 @@ def add_PeerServicer_to_server(servicer, server):
                     servicer.Represent,
                     request_deserializer=laser__vfl_dot_v1_dot_peer__pb2.RepresentRequest.FromString,
                     response_serializer=laser__vfl_dot_v1_dot_peer__pb2.RepresentResponse.SerializeToString,
+            ),
+            'HandOn': grpc.stream_unary_rpc_method_handler(
+                    servicer.HandOn,
+                    request_deserializer=laser__vfl_dot_v1_dot_peer__pb2.HandOnRequest.FromString,
+                    response_serializer=laser__vfl_dot_v1_dot_peer__pb2.HandOnResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -134,6 +152,33 @@ class Peer:
             '/laser_vfl.v1.Peer/Represent',
             laser__vfl_dot_v1_dot_peer__pb2.RepresentRequest.SerializeToString,
             laser__vfl_dot_v1_dot_peer__pb2.RepresentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HandOn(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/laser_vfl.v1.Peer/HandOn',
+            laser__vfl_dot_v1_dot_peer__pb2.HandOnRequest.SerializeToString,
+            laser__vfl_dot_v1_dot_peer__pb2.HandOnResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -40,6 +40,10 @@ class PeerStub:
     """Representations of those of the samples that the callee holds, for predictions. Each request is
     answered, in order, for as long as the stream is open; one that asks too much ends it.
     """
+    HandOn: _grpc.StreamUnaryMultiCallable[_peer_pb2.HandOnRequest, _peer_pb2.HandOnResponse]
+    """The ring of an alignment: hands a list of points to the next client, which adds its scalar and
+    hands them on, until they are back at their owner. Their order is kept.
+    """
 
 @_typing.type_check_only
 class PeerAsyncStub(PeerStub):
@@ -52,6 +56,10 @@ class PeerAsyncStub(PeerStub):
     Represent: _aio.StreamStreamMultiCallable[_peer_pb2.RepresentRequest, _peer_pb2.RepresentResponse]  # type: ignore[assignment]
     """Representations of those of the samples that the callee holds, for predictions. Each request is
     answered, in order, for as long as the stream is open; one that asks too much ends it.
+    """
+    HandOn: _aio.StreamUnaryMultiCallable[_peer_pb2.HandOnRequest, _peer_pb2.HandOnResponse]  # type: ignore[assignment]
+    """The ring of an alignment: hands a list of points to the next client, which adds its scalar and
+    hands them on, until they are back at their owner. Their order is kept.
     """
 
 class PeerServicer(metaclass=_abc_1.ABCMeta):
@@ -74,6 +82,16 @@ class PeerServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_peer_pb2.RepresentResponse], _abc.AsyncIterator[_peer_pb2.RepresentResponse]]:
         """Representations of those of the samples that the callee holds, for predictions. Each request is
         answered, in order, for as long as the stream is open; one that asks too much ends it.
+        """
+
+    @_abc_1.abstractmethod
+    def HandOn(
+        self,
+        request_iterator: _MaybeAsyncIterator[_peer_pb2.HandOnRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_peer_pb2.HandOnResponse, _abc.Awaitable[_peer_pb2.HandOnResponse]]:
+        """The ring of an alignment: hands a list of points to the next client, which adds its scalar and
+        hands them on, until they are back at their owner. Their order is kept.
         """
 
 def add_PeerServicer_to_server(servicer: PeerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -25,37 +25,45 @@ _sym_db = _symbol_database.Default()
 from laser_vfl.v1 import tensor_pb2 as laser__vfl_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dlaser_vfl/v1/prediction.proto\x12\x0claser_vfl.v1\x1a\x19laser_vfl/v1/tensor.proto\"\xa9\x01\n\x0ePredictRequest\x12\x0b\n\x03ids\x18\x01 \x03(\t\x12\x17\n\ndeadline_s\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12/\n\x07\x63olumns\x18\x03 \x01(\x0b\x32\x1c.laser_vfl.v1.FeatureColumnsH\x00\x12%\n\x05\x61rray\x18\x04 \x01(\x0b\x32\x14.laser_vfl.v1.TensorH\x00\x42\n\n\x08\x66\x65\x61turesB\r\n\x0b_deadline_s\">\n\x0e\x46\x65\x61tureColumns\x12,\n\x07\x63olumns\x18\x01 \x03(\x0b\x32\x1b.laser_vfl.v1.FeatureColumn\"-\n\rFeatureColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06values\x18\x02 \x03(\t\"\xc1\x02\n\x0fPredictResponse\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\x0f\n\x07\x63lasses\x18\x03 \x03(\t\x12\x12\n\nclass_kind\x18\x04 \x01(\t\x12\x0e\n\x06roster\x18\x05 \x03(\t\x12\x0e\n\x06\x62locks\x18\x06 \x03(\x04\x12\x14\n\x0c\x63lass_places\x18\x07 \x03(\r\x12\x0e\n\x06values\x18\x08 \x03(\x01\x12\x15\n\rprobabilities\x18\t \x01(\x0c\x12)\n\x06\x65rrors\x18\n \x03(\x0b\x32\x19.laser_vfl.v1.SampleError\x12\x12\n\nscore_name\x18\x0b \x01(\t\x12)\n\x06scores\x18\x0c \x03(\x0b\x32\x19.laser_vfl.v1.SubsetScore\x12\'\n\x05peers\x18\r \x03(\x0b\x32\x18.laser_vfl.v1.PeerAnswer\"-\n\x0bSampleError\x12\r\n\x05place\x18\x01 \x01(\r\x12\x0f\n\x07message\x18\x02 \x01(\t\";\n\x0bSubsetScore\x12\x0e\n\x06\x62locks\x18\x01 \x01(\x04\x12\x12\n\x05score\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_score\"D\n\nPeerAnswer\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\x0f\n\x07problem\x18\x02 \x01(\t\x12\x15\n\rnum_available\x18\x03 \x01(\r\"\x18\n\x16GetClientStatusRequest\"\xa4\x03\n\x0c\x43lientStatus\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\x0e\n\x06\x63lient\x18\x02 \x01(\t\x12\x0f\n\x07release\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x10\n\x08has_head\x18\x05 \x01(\x08\x12\x10\n\x08\x61\x63tivity\x18\x06 \x01(\t\x12\x14\n\x0ctraining_run\x18\x07 \x01(\t\x12\x11\n\tnext_step\x18\x08 \x01(\x04\x12\x11\n\tnum_steps\x18\t \x01(\x04\x12(\n\x05model\x18\n \x01(\x0b\x32\x19.laser_vfl.v1.ServedModel\x12\x10\n\x08num_held\x18\x0b \x01(\x04\x12\x15\n\rserve_problem\x18\x0c \x01(\t\x12\x14\n\x0cnum_requests\x18\r \x01(\x04\x12\x15\n\rnum_predicted\x18\x0e \x01(\x04\x12\x19\n\x11num_sample_errors\x18\x0f \x01(\x04\x12\'\n\x05peers\x18\x10 \x03(\x0b\x32\x18.laser_vfl.v1.PeerStatus\x12*\n\x07subsets\x18\x11 \x03(\x0b\x32\x19.laser_vfl.v1.SubsetCount\"\xcb\x01\n\x0bServedModel\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x12\n\ntrained_at\x18\x02 \x01(\x01\x12\x11\n\tnum_steps\x18\x03 \x01(\x04\x12\x0e\n\x06roster\x18\x04 \x03(\t\x12\r\n\x05heads\x18\x05 \x03(\t\x12\x0c\n\x04task\x18\x06 \x01(\t\x12\x12\n\nscore_name\x18\x07 \x01(\t\x12\x12\n\x05score\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12)\n\x06scores\x18\t \x03(\x0b\x32\x19.laser_vfl.v1.SubsetScoreB\x08\n\x06_score\"\xf8\x01\n\nPeerStatus\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tavailable\x18\x03 \x01(\x08\x12\x0f\n\x07problem\x18\x04 \x01(\t\x12\x14\n\x07usual_s\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\nnum_wanted\x18\x06 \x01(\x04\x12\x15\n\rnum_available\x18\x07 \x01(\x04\x12\x14\n\x0cnum_requests\x18\x08 \x01(\x04\x12\x15\n\rnum_ids_asked\x18\t \x01(\x04\x12\x16\n\x0enum_ids_served\x18\n \x01(\x04\x12\x13\n\x0bnum_refused\x18\x0b \x01(\x04\x42\n\n\x08_usual_s\"4\n\x0bSubsetCount\x12\x0e\n\x06\x62locks\x18\x01 \x01(\x04\x12\x15\n\rnum_predicted\x18\x02 \x01(\x04\x32\xa9\x01\n\nPrediction\x12\x46\n\x07Predict\x12\x1c.laser_vfl.v1.PredictRequest\x1a\x1d.laser_vfl.v1.PredictResponse\x12S\n\x0fGetClientStatus\x12$.laser_vfl.v1.GetClientStatusRequest\x1a\x1a.laser_vfl.v1.ClientStatusb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dlaser_vfl/v1/prediction.proto\x12\x0claser_vfl.v1\x1a\x19laser_vfl/v1/tensor.proto\"\x0e\n\x0c\x41lignRequest\"\x8d\x01\n\rAlignResponse\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\x0e\n\x06scheme\x18\x02 \x01(\t\x12\x0e\n\x06roster\x18\x03 \x03(\t\x12\x0f\n\x07members\x18\x04 \x03(\t\x12\x0f\n\x07seconds\x18\x05 \x01(\x01\x12*\n\x06tables\x18\x06 \x03(\x0b\x32\x1a.laser_vfl.v1.TableOverlap\"X\n\x0cTableOverlap\x12\r\n\x05table\x18\x01 \x01(\t\x12\x10\n\x08num_rows\x18\x02 \x01(\x04\x12\'\n\x08overlaps\x18\x03 \x03(\x0b\x32\x15.laser_vfl.v1.Overlap\".\n\x07Overlap\x12\x0e\n\x06\x62locks\x18\x01 \x01(\x04\x12\x13\n\x0bnum_samples\x18\x02 \x01(\x04\"\xa9\x01\n\x0ePredictRequest\x12\x0b\n\x03ids\x18\x01 \x03(\t\x12\x17\n\ndeadline_s\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12/\n\x07\x63olumns\x18\x03 \x01(\x0b\x32\x1c.laser_vfl.v1.FeatureColumnsH\x00\x12%\n\x05\x61rray\x18\x04 \x01(\x0b\x32\x14.laser_vfl.v1.TensorH\x00\x42\n\n\x08\x66\x65\x61turesB\r\n\x0b_deadline_s\">\n\x0e\x46\x65\x61tureColumns\x12,\n\x07\x63olumns\x18\x01 \x03(\x0b\x32\x1b.laser_vfl.v1.FeatureColumn\"-\n\rFeatureColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06values\x18\x02 \x03(\t\"\xc1\x02\n\x0fPredictResponse\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\x0f\n\x07\x63lasses\x18\x03 \x03(\t\x12\x12\n\nclass_kind\x18\x04 \x01(\t\x12\x0e\n\x06roster\x18\x05 \x03(\t\x12\x0e\n\x06\x62locks\x18\x06 \x03(\x04\x12\x14\n\x0c\x63lass_places\x18\x07 \x03(\r\x12\x0e\n\x06values\x18\x08 \x03(\x01\x12\x15\n\rprobabilities\x18\t \x01(\x0c\x12)\n\x06\x65rrors\x18\n \x03(\x0b\x32\x19.laser_vfl.v1.SampleError\x12\x12\n\nscore_name\x18\x0b \x01(\t\x12)\n\x06scores\x18\x0c \x03(\x0b\x32\x19.laser_vfl.v1.SubsetScore\x12\'\n\x05peers\x18\r \x03(\x0b\x32\x18.laser_vfl.v1.PeerAnswer\"-\n\x0bSampleError\x12\r\n\x05place\x18\x01 \x01(\r\x12\x0f\n\x07message\x18\x02 \x01(\t\";\n\x0bSubsetScore\x12\x0e\n\x06\x62locks\x18\x01 \x01(\x04\x12\x12\n\x05score\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_score\"D\n\nPeerAnswer\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\x0f\n\x07problem\x18\x02 \x01(\t\x12\x15\n\rnum_available\x18\x03 \x01(\r\"\x18\n\x16GetClientStatusRequest\"\xa4\x03\n\x0c\x43lientStatus\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\x0e\n\x06\x63lient\x18\x02 \x01(\t\x12\x0f\n\x07release\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x10\n\x08has_head\x18\x05 \x01(\x08\x12\x10\n\x08\x61\x63tivity\x18\x06 \x01(\t\x12\x14\n\x0ctraining_run\x18\x07 \x01(\t\x12\x11\n\tnext_step\x18\x08 \x01(\x04\x12\x11\n\tnum_steps\x18\t \x01(\x04\x12(\n\x05model\x18\n \x01(\x0b\x32\x19.laser_vfl.v1.ServedModel\x12\x10\n\x08num_held\x18\x0b \x01(\x04\x12\x15\n\rserve_problem\x18\x0c \x01(\t\x12\x14\n\x0cnum_requests\x18\r \x01(\x04\x12\x15\n\rnum_predicted\x18\x0e \x01(\x04\x12\x19\n\x11num_sample_errors\x18\x0f \x01(\x04\x12\'\n\x05peers\x18\x10 \x03(\x0b\x32\x18.laser_vfl.v1.PeerStatus\x12*\n\x07subsets\x18\x11 \x03(\x0b\x32\x19.laser_vfl.v1.SubsetCount\"\xcb\x01\n\x0bServedModel\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x12\n\ntrained_at\x18\x02 \x01(\x01\x12\x11\n\tnum_steps\x18\x03 \x01(\x04\x12\x0e\n\x06roster\x18\x04 \x03(\t\x12\r\n\x05heads\x18\x05 \x03(\t\x12\x0c\n\x04task\x18\x06 \x01(\t\x12\x12\n\nscore_name\x18\x07 \x01(\t\x12\x12\n\x05score\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12)\n\x06scores\x18\t \x03(\x0b\x32\x19.laser_vfl.v1.SubsetScoreB\x08\n\x06_score\"\xf8\x01\n\nPeerStatus\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tavailable\x18\x03 \x01(\x08\x12\x0f\n\x07problem\x18\x04 \x01(\t\x12\x14\n\x07usual_s\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\nnum_wanted\x18\x06 \x01(\x04\x12\x15\n\rnum_available\x18\x07 \x01(\x04\x12\x14\n\x0cnum_requests\x18\x08 \x01(\x04\x12\x15\n\rnum_ids_asked\x18\t \x01(\x04\x12\x16\n\x0enum_ids_served\x18\n \x01(\x04\x12\x13\n\x0bnum_refused\x18\x0b \x01(\x04\x42\n\n\x08_usual_s\"4\n\x0bSubsetCount\x12\x0e\n\x06\x62locks\x18\x01 \x01(\x04\x12\x15\n\rnum_predicted\x18\x02 \x01(\x04\x32\xeb\x01\n\nPrediction\x12\x46\n\x07Predict\x12\x1c.laser_vfl.v1.PredictRequest\x1a\x1d.laser_vfl.v1.PredictResponse\x12S\n\x0fGetClientStatus\x12$.laser_vfl.v1.GetClientStatusRequest\x1a\x1a.laser_vfl.v1.ClientStatus\x12@\n\x05\x41lign\x12\x1a.laser_vfl.v1.AlignRequest\x1a\x1b.laser_vfl.v1.AlignResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'laser_vfl.v1.prediction_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PREDICTREQUEST']._serialized_start=75
-  _globals['_PREDICTREQUEST']._serialized_end=244
-  _globals['_FEATURECOLUMNS']._serialized_start=246
-  _globals['_FEATURECOLUMNS']._serialized_end=308
-  _globals['_FEATURECOLUMN']._serialized_start=310
-  _globals['_FEATURECOLUMN']._serialized_end=355
-  _globals['_PREDICTRESPONSE']._serialized_start=358
-  _globals['_PREDICTRESPONSE']._serialized_end=679
-  _globals['_SAMPLEERROR']._serialized_start=681
-  _globals['_SAMPLEERROR']._serialized_end=726
-  _globals['_SUBSETSCORE']._serialized_start=728
-  _globals['_SUBSETSCORE']._serialized_end=787
-  _globals['_PEERANSWER']._serialized_start=789
-  _globals['_PEERANSWER']._serialized_end=857
-  _globals['_GETCLIENTSTATUSREQUEST']._serialized_start=859
-  _globals['_GETCLIENTSTATUSREQUEST']._serialized_end=883
-  _globals['_CLIENTSTATUS']._serialized_start=886
-  _globals['_CLIENTSTATUS']._serialized_end=1306
-  _globals['_SERVEDMODEL']._serialized_start=1309
-  _globals['_SERVEDMODEL']._serialized_end=1512
-  _globals['_PEERSTATUS']._serialized_start=1515
-  _globals['_PEERSTATUS']._serialized_end=1763
-  _globals['_SUBSETCOUNT']._serialized_start=1765
-  _globals['_SUBSETCOUNT']._serialized_end=1817
-  _globals['_PREDICTION']._serialized_start=1820
-  _globals['_PREDICTION']._serialized_end=1989
+  _globals['_ALIGNREQUEST']._serialized_start=74
+  _globals['_ALIGNREQUEST']._serialized_end=88
+  _globals['_ALIGNRESPONSE']._serialized_start=91
+  _globals['_ALIGNRESPONSE']._serialized_end=232
+  _globals['_TABLEOVERLAP']._serialized_start=234
+  _globals['_TABLEOVERLAP']._serialized_end=322
+  _globals['_OVERLAP']._serialized_start=324
+  _globals['_OVERLAP']._serialized_end=370
+  _globals['_PREDICTREQUEST']._serialized_start=373
+  _globals['_PREDICTREQUEST']._serialized_end=542
+  _globals['_FEATURECOLUMNS']._serialized_start=544
+  _globals['_FEATURECOLUMNS']._serialized_end=606
+  _globals['_FEATURECOLUMN']._serialized_start=608
+  _globals['_FEATURECOLUMN']._serialized_end=653
+  _globals['_PREDICTRESPONSE']._serialized_start=656
+  _globals['_PREDICTRESPONSE']._serialized_end=977
+  _globals['_SAMPLEERROR']._serialized_start=979
+  _globals['_SAMPLEERROR']._serialized_end=1024
+  _globals['_SUBSETSCORE']._serialized_start=1026
+  _globals['_SUBSETSCORE']._serialized_end=1085
+  _globals['_PEERANSWER']._serialized_start=1087
+  _globals['_PEERANSWER']._serialized_end=1155
+  _globals['_GETCLIENTSTATUSREQUEST']._serialized_start=1157
+  _globals['_GETCLIENTSTATUSREQUEST']._serialized_end=1181
+  _globals['_CLIENTSTATUS']._serialized_start=1184
+  _globals['_CLIENTSTATUS']._serialized_end=1604
+  _globals['_SERVEDMODEL']._serialized_start=1607
+  _globals['_SERVEDMODEL']._serialized_end=1810
+  _globals['_PEERSTATUS']._serialized_start=1813
+  _globals['_PEERSTATUS']._serialized_end=2061
+  _globals['_SUBSETCOUNT']._serialized_start=2063
+  _globals['_SUBSETCOUNT']._serialized_end=2115
+  _globals['_PREDICTION']._serialized_start=2118
+  _globals['_PREDICTION']._serialized_end=2353
 # @@protoc_insertion_point(module_scope)

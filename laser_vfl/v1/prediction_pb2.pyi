@@ -20,6 +20,114 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class AlignRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlignRequest: _TypeAlias = AlignRequest  # noqa: Y015
+
+@_typing.final
+class AlignResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    SCHEME_FIELD_NUMBER: _builtins.int
+    ROSTER_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    TABLES_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    scheme: _builtins.str
+    """"ecdh" or "hmac"."""
+    seconds: _builtins.float
+    """How long it took."""
+    @_builtins.property
+    def roster(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Who took part, in roster order."""
+
+    @_builtins.property
+    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableOverlap]: ...
+    def __init__(
+        self,
+        *,
+        client: _builtins.str = ...,
+        scheme: _builtins.str = ...,
+        roster: _abc.Iterable[_builtins.str] | None = ...,
+        members: _abc.Iterable[_builtins.str] | None = ...,
+        seconds: _builtins.float = ...,
+        tables: _abc.Iterable[Global___TableOverlap] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "members", b"members", "roster", b"roster", "scheme", b"scheme", "seconds", b"seconds", "tables", b"tables"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlignResponse: _TypeAlias = AlignResponse  # noqa: Y015
+
+@_typing.final
+class TableOverlap(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    NUM_ROWS_FIELD_NUMBER: _builtins.int
+    OVERLAPS_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    """train, test or serve."""
+    num_rows: _builtins.int
+    """This client's own rows."""
+    @_builtins.property
+    def overlaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___Overlap]: ...
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        num_rows: _builtins.int = ...,
+        overlaps: _abc.Iterable[Global___Overlap] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_rows", b"num_rows", "overlaps", b"overlaps", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TableOverlap: _TypeAlias = TableOverlap  # noqa: Y015
+
+@_typing.final
+class Overlap(_message.Message):
+    """How many samples exactly these clients hold; bit i of `blocks` is client i of the roster."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    NUM_SAMPLES_FIELD_NUMBER: _builtins.int
+    blocks: _builtins.int
+    num_samples: _builtins.int
+    def __init__(
+        self,
+        *,
+        blocks: _builtins.int = ...,
+        num_samples: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "num_samples", b"num_samples"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Overlap: _TypeAlias = Overlap  # noqa: Y015
+
+@_typing.final
 class PredictRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -44,6 +44,11 @@ class PredictionStub:
                 request_serializer=laser__vfl_dot_v1_dot_prediction__pb2.GetClientStatusRequest.SerializeToString,
                 response_deserializer=laser__vfl_dot_v1_dot_prediction__pb2.ClientStatus.FromString,
                 _registered_method=True)
+        self.Align = channel.unary_unary(
+                '/laser_vfl.v1.Prediction/Align',
+                request_serializer=laser__vfl_dot_v1_dot_prediction__pb2.AlignRequest.SerializeToString,
+                response_deserializer=laser__vfl_dot_v1_dot_prediction__pb2.AlignResponse.FromString,
+                _registered_method=True)
 
 
 class PredictionServicer:
@@ -62,6 +67,13 @@ class PredictionServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Align(self, request, context):
+        """Aligns the tables of everybody who is there, as they are now, and trains nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PredictionServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -74,6 +86,11 @@ def add_PredictionServicer_to_server(servicer, server):
                     servicer.GetClientStatus,
                     request_deserializer=laser__vfl_dot_v1_dot_prediction__pb2.GetClientStatusRequest.FromString,
                     response_serializer=laser__vfl_dot_v1_dot_prediction__pb2.ClientStatus.SerializeToString,
+            ),
+            'Align': grpc.unary_unary_rpc_method_handler(
+                    servicer.Align,
+                    request_deserializer=laser__vfl_dot_v1_dot_prediction__pb2.AlignRequest.FromString,
+                    response_serializer=laser__vfl_dot_v1_dot_prediction__pb2.AlignResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -130,6 +147,33 @@ class Prediction:
             '/laser_vfl.v1.Prediction/GetClientStatus',
             laser__vfl_dot_v1_dot_prediction__pb2.GetClientStatusRequest.SerializeToString,
             laser__vfl_dot_v1_dot_prediction__pb2.ClientStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Align(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/laser_vfl.v1.Prediction/Align',
+            laser__vfl_dot_v1_dot_prediction__pb2.AlignRequest.SerializeToString,
+            laser__vfl_dot_v1_dot_prediction__pb2.AlignResponse.FromString,
             options,
             channel_credentials,
             insecure,

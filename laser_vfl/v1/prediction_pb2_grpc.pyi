@@ -34,6 +34,8 @@ class PredictionStub:
     Predict: _grpc.UnaryUnaryMultiCallable[_prediction_pb2.PredictRequest, _prediction_pb2.PredictResponse]
     """Predicts samples that this client holds, from whichever blocks can be had by the deadline."""
     GetClientStatus: _grpc.UnaryUnaryMultiCallable[_prediction_pb2.GetClientStatusRequest, _prediction_pb2.ClientStatus]
+    Align: _grpc.UnaryUnaryMultiCallable[_prediction_pb2.AlignRequest, _prediction_pb2.AlignResponse]
+    """Aligns the tables of everybody who is there, as they are now, and trains nothing."""
 
 @_typing.type_check_only
 class PredictionAsyncStub(PredictionStub):
@@ -41,6 +43,8 @@ class PredictionAsyncStub(PredictionStub):
     Predict: _aio.UnaryUnaryMultiCallable[_prediction_pb2.PredictRequest, _prediction_pb2.PredictResponse]  # type: ignore[assignment]
     """Predicts samples that this client holds, from whichever blocks can be had by the deadline."""
     GetClientStatus: _aio.UnaryUnaryMultiCallable[_prediction_pb2.GetClientStatusRequest, _prediction_pb2.ClientStatus]  # type: ignore[assignment]
+    Align: _aio.UnaryUnaryMultiCallable[_prediction_pb2.AlignRequest, _prediction_pb2.AlignResponse]  # type: ignore[assignment]
+    """Aligns the tables of everybody who is there, as they are now, and trains nothing."""
 
 class PredictionServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -57,5 +61,13 @@ class PredictionServicer(metaclass=_abc_1.ABCMeta):
         request: _prediction_pb2.GetClientStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_prediction_pb2.ClientStatus, _abc.Awaitable[_prediction_pb2.ClientStatus]]: ...
+
+    @_abc_1.abstractmethod
+    def Align(
+        self,
+        request: _prediction_pb2.AlignRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_prediction_pb2.AlignResponse, _abc.Awaitable[_prediction_pb2.AlignResponse]]:
+        """Aligns the tables of everybody who is there, as they are now, and trains nothing."""
 
 def add_PredictionServicer_to_server(servicer: PredictionServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

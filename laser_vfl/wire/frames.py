@@ -53,3 +53,25 @@ def add_represent(server: grpc.aio.Server, behaviour: Behaviour) -> None:
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler(_SERVICE, {"Represent": handler}),)
     )
+
+
+def open_hand_on(channel: grpc.aio.Channel) -> Any:
+    """Call HandOn: writes requests, and is awaited for the response."""
+    call: Any = channel.stream_unary(
+        f"/{_SERVICE}/HandOn",
+        request_serializer=peer_pb2.HandOnRequest.SerializeToString,
+        response_deserializer=peer_pb2.HandOnResponse.FromString,
+    )
+    return call()
+
+
+def add_hand_on(server: grpc.aio.Server, behaviour: Behaviour) -> None:
+    """Serve HandOn: `behaviour` reads requests and returns the response."""
+    handler: Any = grpc.stream_unary_rpc_method_handler(
+        behaviour,
+        request_deserializer=peer_pb2.HandOnRequest.FromString,
+        response_serializer=peer_pb2.HandOnResponse.SerializeToString,
+    )
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(_SERVICE, {"HandOn": handler}),)
+    )

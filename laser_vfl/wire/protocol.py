@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 HEARTBEAT_INTERVAL = timedelta(seconds=1)
 
@@ -14,6 +14,9 @@ MAX_TENSOR_BYTES = 64 << 20
 
 MAX_IDS = 10_000
 """How many samples a question may be about, to a client or between clients."""
+
+MAX_POINTS = 100_000_000
+"""How many people a client may bring to an alignment; whoever passes them on remembers them all."""
 
 MESSAGE_OVERHEAD_BYTES = 64 << 10
 """What a message may carry besides its payload."""

@@ -1,7 +1,9 @@
 """A gRPC server as every daemon runs it: one port, health, errors as status, bounded messages."""
 
+import asyncio
 from collections.abc import Callable
 
+import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio as health_aio
@@ -77,3 +79,15 @@ def open_channel(address: str, credentials: Credentials, options: Options) -> gr
     if credentials.secure:
         return grpc.aio.secure_channel(address, credentials.for_channel(), options=options)
     return grpc.aio.insecure_channel(address, options=options)
+
+
+async def connected(channel: grpc.aio.Channel) -> None:
+    """Wait until a channel is connected, however often it has to try.
+
+    One that is closed meanwhile raises InvalidStateError, as a call on it does.
+    """
+    try:
+        while (state := channel.get_state(try_to_connect=True)) != grpc.ChannelConnectivity.READY:
+            await channel.wait_for_state_change(state)
+    except grpc.aio.UsageError:
+        raise asyncio.InvalidStateError("the channel is closed") from None

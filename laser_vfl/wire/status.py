@@ -33,6 +33,8 @@ _STATUS: dict[type[errors.LaserError], grpc.StatusCode] = {
     errors.MismatchError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.NameTaken: grpc.StatusCode.ALREADY_EXISTS,
     errors.NotRegistered: grpc.StatusCode.NOT_FOUND,
+    errors.AlignmentOver: grpc.StatusCode.ABORTED,
+    errors.AlignmentRefused: grpc.StatusCode.ABORTED,
     errors.TrainingStopped: grpc.StatusCode.ABORTED,
     errors.NotReady: grpc.StatusCode.FAILED_PRECONDITION,
     errors.LimitExceeded: grpc.StatusCode.RESOURCE_EXHAUSTED,

@@ -269,9 +269,10 @@ class Site(AbstractContextManager["Site"]):
         return [word for key, path in files.items() for word in (f"--{key}", path)]
 
     def events(self) -> list[str]:
-        """What the coordinator's history says has happened to runs."""
+        """What the coordinator's history says has come of alignments and runs."""
         path = self.path / "coordinator-state" / "runs.jsonl"
-        return [json.loads(line)["event"] for line in path.read_text().splitlines()]
+        events = [json.loads(line)["event"] for line in path.read_text().splitlines()]
+        return [event for event in events if event != "aligning"]
 
     def wait_for_event(self, event: str, times: int = 1) -> None:
         eventually(lambda: self.events().count(event) >= times, f"a run has {event}")
@@ -301,6 +302,7 @@ class Federation:
         training: Mapping[str, Any],
         *,
         start: Mapping[str, Any] | None = None,
+        alignment: str | None = None,
         **more: Any,
     ) -> None:
         people = People(90)
@@ -312,6 +314,8 @@ class Federation:
         """The samples of the test table."""
         self._more = more
         self.coordinator_config = site.coordinator_config(roster, training, start=start)
+        if alignment:
+            self.coordinator_config["alignment"] = alignment
         self.coordinator_config["listen"] = free_address()
         self.clients: dict[str, Process] = {}
         self.start_coordinator()

@@ -5,13 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
+from laser_vfl.client.artifacts import StateDirectory
 from laser_vfl.client.block import Block, build_learner, load_block
 from laser_vfl.client.config import ClientConfig
+from laser_vfl.client.listing import shuffled
 from laser_vfl.config.loading import load_config
 from laser_vfl.coordinator.config import CoordinatorConfig
-from laser_vfl.core.alignment import ClientAlignment, align
+from laser_vfl.core.alignment import ClientAlignment, align, align_rows, listing_order
 from laser_vfl.core.evaluation import Evaluation, subsets_to_score
 from laser_vfl.core.learner import Learner
 from laser_vfl.core.oracle import Member, Oracle
@@ -19,6 +23,7 @@ from laser_vfl.core.plan import plan_step
 from laser_vfl.core.schedule import Schedule, in_order
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.core.subsets import mask_of
+from laser_vfl.data import read_secret
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,8 @@ class SingleProcess:
     names: tuple[str, ...]
     settings: TrainingSettings
     blocks: Sequence[Block]
+    keys: Sequence[bytes] | None
+    """By which each client orders its lists; None if all order them by digest."""
     learners: Sequence[Learner]
     alignments: Sequence[ClientAlignment]
     oracle: Oracle
@@ -68,7 +75,7 @@ class SingleProcess:
     def scores(self, client: int) -> dict[str, Any]:
         """What scores.json of a client should hold, from everybody's models."""
         tables = [block.test for block in self.blocks]
-        alignments = align([table.digests if table else None for table in tables])
+        alignments = _align([table.digests if table else None for table in tables], self.keys)
         block, table = self.blocks[client], tables[client]
         assert block.labels is not None
         assert table is not None
@@ -111,6 +118,28 @@ class SingleProcess:
         return {**evaluation.scores(self.names), "num_samples_without_head": left_out}
 
 
+def _align(
+    tables: Sequence[npt.NDArray[np.uint8] | None], keys: Sequence[bytes] | None
+) -> list[ClientAlignment]:
+    """Align as the daemons do: each client lists its people in an order of its own."""
+    if keys is None:
+        return align_rows(tables)
+    orders = [
+        None if table is None else listing_order(shuffled(table, key))
+        for table, key in zip(tables, keys, strict=True)
+    ]
+    lists = [
+        None if table is None or order is None else table[order]
+        for table, order in zip(tables, orders, strict=True)
+    ]
+    return [
+        ClientAlignment(told.groups, {g: order[rows] for g, rows in told.rows.items()})
+        if order is not None
+        else told
+        for told, order in zip(align(lists), orders, strict=True)
+    ]
+
+
 def _places(step: Any, groups: Sequence[Any], client: int) -> list[tuple[int, int]]:
     return [
         (segment.group, int(place))
@@ -125,9 +154,12 @@ def single_process(directory: Path) -> SingleProcess:
     coordinator = load_config(directory / "coordinator.yaml", CoordinatorConfig)
     names = tuple(coordinator.clients)
     configs = [load_config(directory / f"{name}.yaml", ClientConfig) for name in names]
-    blocks = [load_block(config) for config in configs]
+    blocks = [load_block(config, read_secret(config.id_secret_file)) for config in configs]
     heads = [name for name, block in zip(names, blocks, strict=True) if block.labels]
-    alignments = align([block.train.digests for block in blocks])
+    keys = None
+    if coordinator.alignment == "ecdh":
+        keys = [StateDirectory(config.state).own_key() for config in configs]
+    alignments = _align([block.train.digests for block in blocks], keys)
     cpu = torch.device("cpu")
     learners = [
         build_learner(config, block, coordinator.training, names, heads, cpu)
@@ -147,6 +179,7 @@ def single_process(directory: Path) -> SingleProcess:
         names,
         coordinator.training,
         blocks,
+        keys,
         learners,
         alignments,
         Oracle(members, coordinator.training),

@@ -228,7 +228,7 @@ def test_a_client_of_another_protocol_version(standing: Standing) -> None:
         "newer", ["-c", program, "client", "run", "--config", path.name], site.path, "newer"
     )
     site.processes.append(process)
-    _check(process, Mistake(6, "protocol version 2, .* speaks 99"), started=True)
+    _check(process, Mistake(6, "protocol version 3, .* speaks 99"), started=True)
     _check_unharmed(standing)
 
 

@@ -33,6 +33,7 @@ from laser_vfl.core.errors import (
     MismatchError,
     NotReady,
 )
+from laser_vfl.data import read_secret
 from laser_vfl.wire.predictions import Predictions
 
 ROSTER = ["bank", "shop"]
@@ -326,7 +327,8 @@ def _write_config(site: Site, name: str, **more: Any) -> Path:
 
 def _rows(pair: Pair, name: str) -> torch.Tensor:
     """The test rows of a client as its model takes them, in the order of IDS."""
-    block = load_block(getattr(pair, name).config)
+    config = getattr(pair, name).config
+    block = load_block(config, read_secret(config.id_secret_file))
     assert block.test is not None
     lines = (pair.site.path / f"{name}_test.csv").read_text().splitlines()[1:]
     order = np.argsort([line.split(",")[0] for line in lines])

@@ -1,11 +1,12 @@
 """A hostile peer with a valid certificate: whatever it sends, it gets a proper status, no more."""
 
+import queue
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import grpc
 import pytest
-from harness import People, Process, Site, eventually, health
+from harness import Authority, People, Process, Site, eventually, health
 
 from laser_vfl.v1 import coordinator_pb2 as cpb
 from laser_vfl.v1 import peer_pb2 as ppb
@@ -22,6 +23,7 @@ GARBAGE = {
     "not utf-8": b"\x0a\x04\xff\xfe\xfd\xfc",
     "all bytes": bytes(range(256)),
 }
+TABLES = (cpb.TABLE_TRAIN, cpb.TABLE_TEST, cpb.TABLE_SERVE)
 INVALID = {grpc.StatusCode.INVALID_ARGUMENT}
 
 
@@ -61,7 +63,7 @@ def target(shared_site: Site) -> Iterator[Target]:
         yield Target(site, coordinator, clients, to_coordinator, to_client)
 
 
-def _register(target: Target, **changes: object) -> cpb.RegisterResponse:
+def _registration(**changes: object) -> cpb.RegisterRequest:
     fields = {
         "federation": "trial",
         "protocol_version": PROTOCOL_VERSION,
@@ -70,8 +72,12 @@ def _register(target: Target, **changes: object) -> cpb.RegisterResponse:
         "address": "127.0.0.1:1",
         "has_head": True,
     }
-    request = cpb.RegisterRequest(**{**fields, **changes})  # type: ignore[arg-type]
-    return CoordinatorStub(target.to_coordinator).Register(request, timeout=TIMEOUT_S)
+    return cpb.RegisterRequest(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def _register(target: Target, **changes: object) -> cpb.RegisterResponse:
+    stub = CoordinatorStub(target.to_coordinator)
+    return stub.Register(_registration(**changes), timeout=TIMEOUT_S)
 
 
 def _frame(**changes: object) -> ppb.Frame:
@@ -147,30 +153,96 @@ def test_a_registration_that_does_not_fit_is_refused(
     _check_unharmed(target)
 
 
-def _ids(incarnation: int, *pieces: bytes, client: str = "museum") -> list[cpb.SubmitIdsRequest]:
-    first = cpb.SubmitIdsRequest(client=client, incarnation=incarnation, table=cpb.TABLE_TRAIN)
-    return [first, *(cpb.SubmitIdsRequest(digests=piece) for piece in pieces)]
+@dataclass(frozen=True)
+class Call:
+    """An alignment that a federation of one is called to, and who it is there."""
+
+    stub: CoordinatorStub
+    me: int
+    alignment: str
 
 
-ID_LISTS: dict[str, Callable[[int], Iterable[cpb.SubmitIdsRequest]]] = {
-    "nothing at all": lambda me: [],
-    "no table": lambda me: [cpb.SubmitIdsRequest(client="museum", incarnation=me)],
-    "a table that does not exist": lambda me: [
-        cpb.SubmitIdsRequest(client="museum", incarnation=me, table=9)  # type: ignore[arg-type]
-    ],
-    "half an id": lambda me: _ids(me, bytes(16)),
-    "an id and a half": lambda me: _ids(me, bytes(32), b"\x01" * 16),
-    "the same id twice": lambda me: _ids(me, bytes(64)),
+@pytest.fixture(scope="module")
+def museum(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Site]:
+    """A coordinator of the museum alone."""
+    with Site(tmp_path_factory.mktemp("museum"), authority) as site:
+        site.start_coordinator(site.coordinator_config(["museum"], {}, heartbeat_timeout_s=100))
+        yield site
+
+
+@pytest.fixture
+def call(museum: Site, authority: Authority) -> Iterator[Call]:
+    """The museum has registered, been called, and committed to two points."""
+    with authority.channel(museum.address) as channel:
+        stub = CoordinatorStub(channel)
+        me = stub.Register(_registration(wants_run=True), timeout=TIMEOUT_S).incarnation
+        beat = cpb.Heartbeat(
+            client="museum", incarnation=me, state=cpb.CLIENT_STATE_JOINING, prepared=True
+        )
+        beats: queue.SimpleQueue[cpb.Heartbeat | None] = queue.SimpleQueue()
+        beats.put(beat)
+        session = stub.Session(iter(beats.get, None), timeout=100)
+        alignment = next(d.gathering.call.id for d in session if d.gathering.call.id)
+        commitments = [
+            cpb.Commitment(table=table, num_points=2, sha256=bytes(32)) for table in TABLES
+        ]
+        commit = cpb.CommitRequest(
+            client="museum", incarnation=me, alignment=alignment, commitments=commitments
+        )
+        stub.Commit(commit, timeout=TIMEOUT_S)
+        yield Call(stub, me, alignment)
+        beats.put(None)
+        list(session)
+
+
+def _ids(call: Call, *pieces: bytes, **changes: object) -> list[cpb.SubmitIdsRequest]:
+    fields = {
+        "client": "museum",
+        "incarnation": call.me,
+        "alignment": call.alignment,
+        "table": cpb.TABLE_TRAIN,
+    }
+    first = cpb.SubmitIdsRequest(**{**fields, **changes})  # type: ignore[arg-type]
+    return [first, *(cpb.SubmitIdsRequest(blinded=piece) for piece in pieces)]
+
+
+ID_LISTS: dict[str, Callable[[Call], Iterable[cpb.SubmitIdsRequest]]] = {
+    "nothing at all": lambda call: [],
+    "no table": lambda call: _ids(call, table=cpb.TABLE_UNSPECIFIED),
+    "a table that does not exist": lambda call: _ids(call, table=9),
+    "half an id": lambda call: _ids(call, bytes(16)),
+    "an id and a half": lambda call: _ids(call, bytes(32), b"\x01" * 16),
+    "the same id twice": lambda call: _ids(call, bytes(64)),
+    "fewer than committed": lambda call: _ids(call, bytes(32)),
+    "more than committed": lambda call: _ids(call, bytes(range(96))),
 }
 
 
 @pytest.mark.parametrize("requests", ID_LISTS.values(), ids=ID_LISTS)
 def test_malformed_ids_are_refused(
-    requests: Callable[[int], Iterable[cpb.SubmitIdsRequest]], target: Target
+    requests: Callable[[Call], Iterable[cpb.SubmitIdsRequest]], call: Call
 ) -> None:
+    _check_refused(lambda: call.stub.SubmitIds(iter(requests(call)), timeout=TIMEOUT_S), INVALID)
+
+
+def test_after_malformed_ids_good_ones_are_taken(call: Call) -> None:
+    """After the tests above: they have not spoilt the alignment."""
+    for table in TABLES:
+        ids = _ids(call, bytes(range(64)), table=table)
+        assert call.stub.SubmitIds(iter(ids), timeout=TIMEOUT_S).num_ids == 2
+    fetch = cpb.FetchAlignmentRequest(
+        client="museum", incarnation=call.me, alignment=call.alignment
+    )
+    answer = list(call.stub.FetchAlignment(fetch, timeout=TIMEOUT_S))
+    assert [(g.observed, g.size) for part in answer for g in part.groups] == [(1, 2)] * 3
+
+
+def test_who_was_not_called_to_an_alignment_has_no_part_in_it(target: Target) -> None:
     me = _register(target).incarnation
     stub = CoordinatorStub(target.to_coordinator)
-    _check_refused(lambda: stub.SubmitIds(iter(requests(me)), timeout=TIMEOUT_S), INVALID)
+    for alignment in ("", "0" * 32, _run_id(target)):
+        for question in _about(stub, "museum", me, alignment):
+            _check_refused(question, INVALID | {grpc.StatusCode.ABORTED})
     _check_unharmed(target)
 
 
@@ -179,11 +251,11 @@ def test_who_is_not_registered_is_not_found(client: str, target: Target) -> None
     stub = CoordinatorStub(target.to_coordinator)
     missing = {grpc.StatusCode.NOT_FOUND}
     beat = cpb.Heartbeat(client=client, incarnation=999, state=cpb.CLIENT_STATE_STOPPED)
-    fetch = cpb.FetchAlignmentRequest(client=client, incarnation=999)
-    ids = _ids(999, bytes(32), client=client)
+    dry_run = cpb.DryRunRequest(client=client, incarnation=999)
     _check_refused(lambda: list(stub.Session(iter([beat]), timeout=TIMEOUT_S)), missing)
-    _check_refused(lambda: list(stub.FetchAlignment(fetch, timeout=TIMEOUT_S)), missing)
-    _check_refused(lambda: stub.SubmitIds(iter(ids), timeout=TIMEOUT_S), missing)
+    _check_refused(lambda: stub.DryRun(dry_run, timeout=TIMEOUT_S), missing)
+    for question in _about(stub, client, 999, _run_id(target)):
+        _check_refused(question, missing)
     _check_unharmed(target)
 
 
@@ -196,7 +268,13 @@ def test_a_heartbeat_without_a_state_is_refused(target: Target) -> None:
 
 
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
-@pytest.mark.parametrize("method", ["Register", "FetchAlignment", "SubmitIds", "Session"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        *("Register", "Commit", "FetchAlignment", "SubmitIds", "RefuseAlignment", "DryRun"),
+        "Session",
+    ],
+)
 def test_random_bytes_for_the_coordinator(method: str, garbage: bytes, target: Target) -> None:
     path = f"/laser_vfl.v1.Coordinator/{method}"
     streams_in = method in ("SubmitIds", "Session")
@@ -209,9 +287,11 @@ def test_random_bytes_for_the_coordinator(method: str, garbage: bytes, target: T
 
 
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
-def test_random_bytes_for_a_client(garbage: bytes, target: Target) -> None:
+@pytest.mark.parametrize("method", ["Exchange", "HandOn"])
+def test_random_bytes_for_a_client(method: str, garbage: bytes, target: Target) -> None:
+    path = f"/laser_vfl.v1.Peer/{method}"
     _check_refused(
-        lambda: _call(target.to_client, "/laser_vfl.v1.Peer/Exchange", garbage, True, True),
+        lambda: _call(target.to_client, path, garbage, True, method == "Exchange"),
         INVALID | {grpc.StatusCode.INTERNAL},
     )
     _check_unharmed(target)
@@ -250,6 +330,23 @@ def test_a_stranger_cannot_fill_the_logs_with_tracebacks(target: Target) -> None
 def _run_id(target: Target) -> str:
     lines = (target.site.path / "coordinator-state" / "runs.jsonl").read_text()
     return lines.split('"run": "')[1].split('"')[0]
+
+
+def _about(
+    stub: CoordinatorStub, client: str, incarnation: int, alignment: str
+) -> list[Callable[[], object]]:
+    """All that a member of an alignment may say of it."""
+    who = {"client": client, "incarnation": incarnation, "alignment": alignment}
+    ids = cpb.SubmitIdsRequest(**who, table=cpb.TABLE_TRAIN, blinded=bytes(32))
+    fetch = cpb.FetchAlignmentRequest(**who)
+    refuse = cpb.RefuseAlignmentRequest(**who, peer="bank", reason="so it is")
+    commit = cpb.CommitRequest(**who)
+    return [
+        lambda: stub.Commit(commit, timeout=TIMEOUT_S),
+        lambda: stub.SubmitIds(iter([ids]), timeout=TIMEOUT_S),
+        lambda: list(stub.FetchAlignment(fetch, timeout=TIMEOUT_S)),
+        lambda: stub.RefuseAlignment(refuse, timeout=TIMEOUT_S),
+    ]
 
 
 def _call(

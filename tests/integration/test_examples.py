@@ -17,7 +17,7 @@ import pytest
 from harness import Site, eventually, free_address
 
 CHURN = Path(__file__).parents[2] / "examples" / "churn"
-LEFT_BY_A_RUN = shutil.ignore_patterns("*-state", "*.log", "id.secret", "__pycache__")
+LEFT_BY_A_RUN = shutil.ignore_patterns("*-state", "*.log", "__pycache__")
 TRAINED_WITHIN_S = 100.0
 COORDINATOR, BANK = "127.0.0.1:7000", "127.0.0.1:7101"
 """Where the README asks."""
@@ -34,7 +34,6 @@ def churn(plain_site: Site) -> Site:
 @pytest.mark.timeout(300)
 def test_the_readme_leads_to_scores_and_predictions(churn: Site) -> None:
     readme = _commands(churn.path)
-    _shell(readme.make_secret, churn.path)
     address = free_address()
     _edit(churn.path / "coordinator.yaml", listen=address)
     for name in ("bank", "shop", "telco"):
@@ -81,7 +80,7 @@ def _serve(churn: Site, readme: "Readme", address: str) -> None:
         assert process.wait_exit() == 0, process.stderr
         return process.stdout
 
-    predict, status, retrain, federation = readme.ask
+    predict, status, align, retrain, federation = readme.ask
 
     def blocks_that_the_readme_shows() -> bool:
         rows = list(csv.DictReader(io.StringIO(said(predict))))
@@ -92,6 +91,10 @@ def _serve(churn: Site, readme: "Readme", address: str) -> None:
     eventually(blocks_that_the_readme_shows, "the bank predicts with these blocks")
     old_run = _run_of_model(churn)
     assert old_run in said(status)
+    overlaps = said(align).splitlines()
+    assert len(readme.overlaps) == 7
+    assert set(readme.overlaps) <= set(overlaps)
+    assert _run_of_model(churn) == old_run, "nothing was trained"
     started = re.fullmatch(r"run (\w+) has started with seed \d+\n", said(retrain))
     assert started
     assert started[1] != old_run
@@ -113,20 +116,21 @@ def test_the_data_can_be_made_again(tmp_path: Path) -> None:
 class Readme:
     """What the README tells to type, and what it says that comes of it."""
 
-    make_secret: str
     show_scores: str
     train: list[list[str]]
     serve: list[list[str]]
     ask: list[list[str]]
     blocks: dict[str, str]
     """Of each id, what its prediction is made from."""
+    overlaps: list[str]
+    """The lines of a table that say how many samples have which blocks."""
 
 
 def _commands(directory: Path) -> Readme:
     text = (directory / "README.md").read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
     lines = [line for block in blocks for line in block.splitlines()]
-    make_secret, show_scores = (
+    [show_scores] = (
         shlex.quote(sys.executable) + line.removeprefix("python")
         for line in lines
         if line.startswith("python ")
@@ -134,10 +138,11 @@ def _commands(directory: Path) -> Readme:
     commands = [list(_arguments(line)) for line in lines if line.startswith("laser-vfl ")]
     daemons, ask = commands[:8], commands[8:]
     assert all(words[1] == "run" for words in daemons)
-    assert [words[0] for words in ask] == ["predict", "status", "retrain", "status"]
+    assert [words[0] for words in ask] == ["predict", "status", "align", "retrain", "status"]
     [rows] = re.findall(r"^```\n(id,.*?)^```", text, re.M | re.S)
     shown = {row["id"]: row["blocks"] for row in csv.DictReader(io.StringIO(rows))}
-    return Readme(make_secret, show_scores, daemons[:4], daemons[4:], ask, shown)
+    overlaps = re.findall(r"^│.*│$", text, re.M)
+    return Readme(show_scores, daemons[:4], daemons[4:], ask, shown, overlaps)
 
 
 def _role(words: list[str]) -> str:

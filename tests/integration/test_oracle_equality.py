@@ -44,6 +44,7 @@ class Case:
     """Whether some client has a step with a single row."""
     observed_sets: int = 3
     """How many observed sets there are at least."""
+    alignment: str = "ecdh"
 
 
 CASES = {
@@ -54,6 +55,12 @@ CASES = {
             "shop": Client(label="flag", data={"class_weights": "balanced"}),
         },
         test_share=0.2,
+    ),
+    "two clients, aligned by hmac": Case(
+        {"batch_size": 16, "epochs": 5},
+        {"bank": Client(), "shop": Client(label="flag", optimizer=MOMENTUM)},
+        test_share=0.2,
+        alignment="hmac",
     ),
     "two clients, by pattern, batch norm, one head": Case(
         {"batch_size": 11, "epochs": 3, "batching": "by_pattern"},
@@ -153,7 +160,8 @@ def _train(case: Case, site: Site) -> None:
             suffix=client.suffix,
             test_share=case.test_share,
         )
-    site.start_coordinator(site.coordinator_config(list(case.clients), case.training))
+    config = site.coordinator_config(list(case.clients), case.training, alignment=case.alignment)
+    site.start_coordinator(config)
     clients = [
         site.start_client(_config(site, name, client, case), "--exit-after-training")
         for name, client in case.clients.items()

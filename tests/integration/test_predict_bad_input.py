@@ -12,7 +12,10 @@ import polars as pl
 import pytest
 from harness import Authority, People, Process, Site, eventually, health
 
-from laser_vfl.data import blind_ids
+from laser_vfl.client.artifacts import StateDirectory
+from laser_vfl.client.digest_index import Digests
+from laser_vfl.client.naming import NAME, Naming
+from laser_vfl.data import blind_ids, read_secret
 from laser_vfl.v1 import peer_pb2 as rpb
 from laser_vfl.v1 import prediction_pb2 as pb
 from laser_vfl.v1 import tensor_pb2 as tpb
@@ -23,6 +26,7 @@ from laser_vfl.wire.protocol import MAX_IDS
 TIMEOUT_S = 20.0
 DEADLINE_S = 10.0
 LABELS = {"bank": "kind", "shop": "flag", "telco": None}
+ROSTER = list(LABELS)
 SUFFIXES = {"bank": "csv", "shop": "npz", "telco": "csv"}
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 UNPREPARED = grpc.StatusCode.FAILED_PRECONDITION
@@ -64,9 +68,28 @@ class Target:
         with self.authority.channel(self.clients["bank"].wait_ready(), certificate) as channel:
             return list(PeerStub(channel).Represent(iter(requests), timeout=TIMEOUT_S))
 
-    def digests(self, ids: Sequence[str]) -> bytes:
-        secret = (self.site.path / "id.secret").read_bytes().strip()
-        return blind_ids(ids, secret, self.site.federation).tobytes()
+    def digests(self, ids: Sequence[str]) -> Digests:
+        secret = read_secret(self.site.path / "id.secret")
+        return blind_ids(ids, secret, self.site.federation)
+
+    @property
+    def naming(self) -> Naming:
+        """How bank names people to its peers now."""
+        naming = StateDirectory(self.site.path / "bank-state").read_naming(self.usual.run)
+        assert naming is not None
+        return naming
+
+    def question(self, **changes: Any) -> rpb.RepresentRequest:
+        """What shop may ask bank: about those of the usual samples that both hold."""
+        naming = self.naming
+        names, _ = naming.names_for(self.digests(self.ids), ROSTER.index("shop"))
+        fields = {
+            "run": self.usual.run,
+            "sender": "shop",
+            "alignment": naming.id,
+            "names": names,
+        }
+        return rpb.RepresentRequest(**{**fields, **changes})
 
     def check_unharmed(self) -> None:
         """Bank predicts as before, to the last bit."""
@@ -82,7 +105,7 @@ def target(shared_site: Site) -> Target:
     people = People(100)
     for name, label in LABELS.items():
         people.write(site.path, name, label=label, suffix=SUFFIXES[name], test_share=0.3)
-    site.start_coordinator(site.coordinator_config(list(LABELS), {}))
+    site.start_coordinator(site.coordinator_config(ROSTER, {}))
     assert site.authority is not None
     target = Target(site, site.authority)
     target.ids = pl.read_csv(site.path / "bank_test.csv")["id"].to_list()
@@ -106,7 +129,8 @@ def _start(site: Site, name: str) -> Process:
 
 
 def _ask_too_early(target: Target) -> None:
-    run = rpb.RepresentRequest(run="0" * 32, sender="tester", digests=target.digests(["a"]))
+    digests = target.digests(["a"]).tobytes()
+    run = rpb.RepresentRequest(run="0" * 32, sender="tester", digests=digests)
     calls: dict[str, Callable[[], object]] = {
         "predict": lambda: target.predict(ids=target.ids),
         "represent": lambda: target.represent("tester", run),
@@ -210,28 +234,6 @@ def test_a_request_that_cannot_be_answered(
     target.check_unharmed()
 
 
-@pytest.mark.parametrize(
-    ("request_", "says"),
-    [
-        (_columns(), "this client's block is an array; send the features as an array"),
-        (
-            _array([GOOD_ROW[1:]]),
-            r"\[1, 5\], got \[1, 4\]; this client's rows have the shape \[5\]",
-        ),
-        (_array([[*GOOD_ROW[1:], NAN]]), "a feature of sample 1 is not a finite number"),
-    ],
-    ids=["columns", "narrow", "NaN"],
-)
-def test_features_of_a_client_whose_block_is_an_array(
-    request_: dict[str, Any], says: str, target: Target
-) -> None:
-    assert target.predict("shop", **_array([GOOD_ROW])).blocks == [0b010]
-    with pytest.raises(grpc.RpcError) as refused:
-        target.predict("shop", **request_)
-    _check(target, refused.value, INVALID, says)
-    assert target.predict("shop", **_array([GOOD_ROW])).blocks == [0b010]
-
-
 def test_a_client_without_a_head(target: Target) -> None:
     for request in ({"ids": target.ids}, {}):
         with pytest.raises(grpc.RpcError) as refused:
@@ -261,15 +263,6 @@ def test_only_unknown_ids_are_an_answer_too(target: Target) -> None:
     assert [error.place for error in response.errors] == [0, 1]
     assert response.blocks == [0, 0]
     target.check_unharmed()
-
-
-def test_values_that_are_not_known_or_wild_are_allowed(target: Target) -> None:
-    for value in ("", "NA", "1e300", "-3.4e38"):
-        response = target.predict(**_columns(x2=value))
-        assert not response.errors
-        assert np.isfinite(np.frombuffer(response.probabilities, "<f4")).all()
-    response = target.predict(**_array([[3.4e38, *GOOD_ROW[1:]]]))
-    assert np.isfinite(np.frombuffer(response.probabilities, "<f4")).all()
 
 
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
@@ -314,21 +307,90 @@ def test_representations_are_for_members_only(
     knows_run: bool, certificate: str, sender: str, says: str, target: Target
 ) -> None:
     run = target.usual.run if knows_run else "0" * 32
-    question = rpb.RepresentRequest(run=run, sender=sender, digests=target.digests(target.ids))
+    question = target.question(run=run, sender=sender)
     with pytest.raises(grpc.RpcError) as refused:
         target.represent(certificate, question)
     _check(target, refused.value, DENIED, says)
     target.check_unharmed()
 
 
-@pytest.mark.parametrize(
-    "digests", [bytes(31), bytes(33), bytes(32 * (MAX_IDS + 1))], ids=["31", "33", "too many"]
-)
-def test_malformed_questions_of_a_member(digests: bytes, target: Target) -> None:
-    question = rpb.RepresentRequest(run=target.usual.run, sender="shop", digests=digests)
+MALFORMED = {
+    "half a name": ({"names": bytes(6)}, "at most 10000 samples, 12 bytes each, "),
+    "a name and a half": ({"names": bytes(18)}, "at most 10000 samples, 12 bytes each, "),
+    "too many names": ({"names": bytes(12 * (MAX_IDS + 1))}, "at most 10000 samples, 12 bytes "),
+    "half a digest": ({"alignment": "", "digests": bytes(16)}, "samples, 32 bytes each, "),
+    "a digest and more": ({"alignment": "", "digests": bytes(33)}, "samples, 32 bytes each, "),
+    "too many digests": (
+        {"alignment": "", "digests": bytes(32 * (MAX_IDS + 1))}, "at most 10000 samples, 32 bytes ",
+    ),
+    "names and digests": ({"digests": bytes(32)}, "samples are named by the alignment, and only "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "says"), MALFORMED.values(), ids=MALFORMED)
+def test_malformed_questions_of_a_member(
+    changes: dict[str, Any], says: str, target: Target
+) -> None:
+    before = _counts(target, "shop")
     with pytest.raises(grpc.RpcError) as refused:
-        target.represent("shop", question)
-    _check(target, refused.value, INVALID, "at most 10000 blinded ids of 32 bytes each")
+        target.represent("shop", target.question(**changes))
+    _check(target, refused.value, INVALID, says)
+    assert _counts(target, "shop")[2] == before[2]
+    target.check_unharmed()
+
+
+def test_digests_name_nobody_even_to_who_knows_the_key(target: Target) -> None:
+    """The key of this federation's digests is known here, as it is not among real clients."""
+    digests = target.digests(target.ids).tobytes()
+    before = _counts(target, "shop")
+    for alignment in ("", target.naming.id):
+        question = target.question(alignment=alignment, names=b"", digests=digests)
+        with pytest.raises(grpc.RpcError) as refused:
+            target.represent("shop", question)
+        _check(target, refused.value, INVALID, "samples are named by the alignment, and only to")
+    assert _counts(target, "shop")[2] == before[2]
+    target.check_unharmed()
+
+
+@pytest.mark.parametrize("alignment", ["", "0" * 32, "..", "a" * 5000, "\0"], ids=repr)
+def test_names_of_another_alignment_name_nobody(alignment: str, target: Target) -> None:
+    before = _counts(target, "shop")
+    (answer,) = target.represent("shop", target.question(alignment=alignment))
+    assert answer == rpb.RepresentResponse(other_alignment=target.naming.id)
+    assert _counts(target, "shop")[2] == before[2]
+    target.check_unharmed()
+
+
+def test_a_member_can_name_only_people_whom_it_holds_itself(target: Target) -> None:
+    """Every name that there is, and many that there are not."""
+    naming = target.naming
+    masks = [group.observed & 0b011 for group in naming.groups]
+    assert set(masks) == {0b00, 0b01, 0b10, 0b11}
+    every = [(g, place) for g, group in enumerate(naming.groups) for place in range(group.size)]
+    beyond = [
+        (g, place) for g, group in enumerate(naming.groups) for place in (group.size, 2**64 - 1)
+    ]
+    unheard = [(len(naming.groups), 0), (2**31, 0), (2**32 - 1, 2**64 - 1)]
+    names = np.array([*every, *beyond, *unheard], dtype=NAME)
+    question = target.question(alignment=naming.id, names=names.tobytes())
+    (answer,) = target.represent("shop", question)
+    found = np.frombuffer(answer.places, "<u4")
+    tables = [pl.read_csv(target.site.path / f"bank_{table}.csv") for table in ("train", "test")]
+    digests = target.digests([id for table in tables for id in table["id"]])
+    held, _ = naming.names_for(digests, ROSTER.index("shop"))
+    assert np.array_equal(np.sort(names[found]), np.sort(np.frombuffer(held, NAME)))
+    assert {masks[group] for group in names[found]["group"].tolist()} == {0b11}
+    assert list(answer.representations.shape) == [len(found), 8]
+
+    forbidden = np.delete(names, found)
+    assert len(forbidden) > len(beyond) + len(unheard) + 10
+    before = _counts(target, "shop")
+    question = target.question(alignment=naming.id, names=forbidden.tobytes())
+    (answer,) = target.represent("shop", question)
+    assert answer.places == b""
+    assert list(answer.representations.shape) == [0, 8]
+    changes = np.subtract(_counts(target, "shop"), before)
+    assert changes.tolist() == [1, len(forbidden), 0, 0]
     target.check_unharmed()
 
 
@@ -346,20 +408,21 @@ def test_random_bytes_from_a_member(garbage: bytes, target: Target) -> None:
     "run", ["", "0" * 32, "..", "../models/{run}", "{run}/", "a" * 5000, "\0"], ids=repr
 )
 def test_another_run_is_reported_and_nothing_else_told(run: str, target: Target) -> None:
-    question = rpb.RepresentRequest(
-        run=run.format(run=target.usual.run), sender="shop", digests=target.digests(target.ids)
-    )
+    question = target.question(run=run.format(run=target.usual.run))
     (answer,) = target.represent("shop", question)
     assert answer == rpb.RepresentResponse(other_run=target.usual.run)
     target.check_unharmed()
 
 
 def test_a_member_gets_what_is_held_and_is_counted(target: Target) -> None:
-    """Also in a stream of several questions, each with an answer, and with a digest twice."""
-    run, ids = target.usual.run, [*target.ids[:2], "nobody", target.ids[0]]
+    """Also in a stream of several questions, each with an answer, and with a name twice."""
+    question = target.question()
+    held = np.frombuffer(question.names, NAME)
+    nobody = np.array([(0, 10**6)] * 5, dtype=NAME)
+    names = np.concatenate([held[:2], nobody[:1], held[:1]])
     before = _counts(target, "shop")
-    first = rpb.RepresentRequest(run=run, sender="shop", digests=target.digests(["nobody"] * 5))
-    second = rpb.RepresentRequest(run=run, digests=target.digests(ids))
+    first = target.question(alignment=question.alignment, names=nobody.tobytes())
+    second = target.question(alignment=question.alignment, names=names.tobytes(), sender="")
     nothing, some = target.represent("shop", first, second)
 
     assert nothing.places == b""
@@ -372,6 +435,38 @@ def test_a_member_gets_what_is_held_and_is_counted(target: Target) -> None:
     assert np.abs(rows[0] - rows[1]).max() > 1e-3
     changes = np.subtract(_counts(target, "shop"), before)
     assert changes.tolist() == [2, 9, 3, 0]
+
+
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [
+        (_columns(), "this client's block is an array; send the features as an array"),
+        (
+            _array([GOOD_ROW[1:]]),
+            r"\[1, 5\], got \[1, 4\]; this client's rows have the shape \[5\]",
+        ),
+        (_array([[*GOOD_ROW[1:], NAN]]), "a feature of sample 1 is not a finite number"),
+    ],
+    ids=["columns", "narrow", "NaN"],
+)
+def test_features_of_a_client_whose_block_is_an_array(
+    request_: dict[str, Any], says: str, target: Target
+) -> None:
+    """After all that reads names: from here on there is somebody new, and names change."""
+    assert target.predict("shop", **_array([GOOD_ROW])).blocks == [0b010]
+    with pytest.raises(grpc.RpcError) as refused:
+        target.predict("shop", **request_)
+    _check(target, refused.value, INVALID, says)
+    assert target.predict("shop", **_array([GOOD_ROW])).blocks == [0b010]
+
+
+def test_values_that_are_not_known_or_wild_are_allowed(target: Target) -> None:
+    for value in ("", "NA", "1e300", "-3.4e38"):
+        response = target.predict(**_columns(x2=value))
+        assert not response.errors
+        assert np.isfinite(np.frombuffer(response.probabilities, "<f4")).all()
+    response = target.predict(**_array([[3.4e38, *GOOD_ROW[1:]]]))
+    assert np.isfinite(np.frombuffer(response.probabilities, "<f4")).all()
 
 
 def test_nobody_has_failed_or_logged_a_traceback(target: Target) -> None:

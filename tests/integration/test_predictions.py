@@ -13,12 +13,16 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 import torch
-from harness import People, Process, Site, eventually
+from harness import Federation, People, Process, Site, eventually
 from safetensors.torch import load_file
 from single_process import SingleProcess, single_process
 
 from laser_vfl import Predictor
+from laser_vfl.client.naming import NAME
 from laser_vfl.core.errors import NotReady
+from laser_vfl.data import blind_ids, read_secret
+from laser_vfl.v1 import peer_pb2 as pb
+from laser_vfl.v1.peer_pb2_grpc import PeerStub
 from laser_vfl.wire.predictions import Predictions
 
 TOLERANCE = 1e-6
@@ -180,7 +184,10 @@ def test_one_request_mixes_samples_with_different_blocks(client: str, trained: T
     ],
 )
 def test_features_may_come_with_the_request(client: str, form: str, trained: Trained) -> None:
-    """Rows of this client's table under the ids of people whom only others hold."""
+    """Rows of this client's table under the ids of people whom only others hold.
+
+    At first they are predicted from these rows alone; an alignment of newcomers finds the rest.
+    """
     block = trained.blocks[client]
     elsewhere = {i for name in ROSTER for i in trained.blocks[name].ids} - block.rows.keys()
     ids = [*sorted(elsewhere), "somebody new", block.ids[5]]
@@ -190,17 +197,54 @@ def test_features_may_come_with_the_request(client: str, form: str, trained: Tra
 
     alive = frozenset(ROSTER)
     _settled(trained, client, alive)
-    with trained.predictor(client) as predictor:
-        predictions = predictor.predict(ids, features=features)
-
     blocks = [trained.available(client, text, alive) for text in ids]
     assert len(set(blocks)) > 3
-    assert predictions.block_names == [",".join(names) for names in blocks]
+    expected = [",".join(names) for names in blocks]
+    with trained.predictor(client) as predictor:
+
+        def asked() -> Predictions | None:
+            predictions = predictor.predict(ids, features=features)
+            assert predictions.errors == (None,) * len(ids)
+            found = zip(predictions.block_names, expected, strict=True)
+            assert all(names in (client, wanted) for names, wanted in found), "never other blocks"
+            return predictions if predictions.block_names == expected else None
+
+        predictions = eventually(asked, f"{client} can name all of them", 30)
+
     samples = [
         {k: row if k == client else trained.blocks[k].rows[text] for k in names}
         for text, names, row in zip(ids, blocks, rows, strict=True)
     ]
     _check_outputs(trained, client, predictions, trained.outputs(client, samples))
+
+
+def test_where_digests_are_names_somebody_new_has_all_blocks_at_once(site: Site) -> None:
+    """In a federation that aligns by hmac, no alignment of newcomers is needed, or takes place."""
+    people = People(1, seed=5)
+    people.write(site.path, "shop", p_hold=1.0)
+    (site.path / "shop_train.csv").rename(site.path / "shop_serve.csv")
+    new = pl.read_csv(site.path / "shop_serve.csv").with_columns(id=pl.lit("somebody new"))
+    new.write_csv(site.path / "shop_serve.csv")
+    federation = Federation(site, ["bank", "shop"], {}, alignment="hmac")
+    federation.wait_whole()
+    with federation.predictor("bank") as predictor:
+        predictions = predictor.predict(["somebody new", "nobody"], features=np.ones((2, 5)))
+    assert predictions.block_names == ["bank,shop", "bank"]
+    assert predictions.peers == {"shop": ""}
+
+    digests = blind_ids(
+        ["somebody new", "nobody"], read_secret(site.path / "id.secret"), site.federation
+    )
+    run, names = federation.runs()[0], np.zeros(2, dtype=NAME).tobytes()
+    by_digest = pb.RepresentRequest(run=run, sender="bank", digests=digests.tobytes())
+    by_name = pb.RepresentRequest(run=run, alignment=run, names=names)
+    assert site.authority is not None
+    address = federation.clients["shop"].wait_ready()
+    with site.authority.channel(address, "bank") as channel:
+        some, nothing = PeerStub(channel).Represent(iter([by_digest, by_name]), timeout=DEADLINE_S)
+    assert np.frombuffer(some.places, "<u4").tolist() == [0]
+    assert nothing == pb.RepresentResponse(other_alignment="none")
+    assert site.events() == ["aligned", "started", "finished"]
 
 
 @pytest.mark.timeout(240)
@@ -226,7 +270,9 @@ def test_every_subset_of_living_clients(trained: Trained) -> None:
 
 def test_nobody_trained_again_or_logged_a_traceback(trained: Trained) -> None:
     """Last in this file: it reads what the tests above have caused."""
-    assert trained.site.events() == ["aligned", "started", "finished"]
+    first, newcomers = trained.site.events()[:3], trained.site.events()[3:]
+    assert first == ["aligned", "started", "finished"]
+    assert set(newcomers) <= {"aligned"}
     assert "Traceback" not in trained.site.report()
 
 

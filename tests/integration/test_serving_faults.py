@@ -17,6 +17,8 @@ import pytest
 from harness import Authority, Federation, People, Process, Site, eventually
 
 from laser_vfl import Predictor
+from laser_vfl.client.artifacts import StateDirectory
+from laser_vfl.client.naming import NAME
 from laser_vfl.data import blind_ids, read_secret
 from laser_vfl.v1 import peer_pb2 as pb
 from laser_vfl.v1.peer_pb2_grpc import PeerStub
@@ -250,10 +252,10 @@ def limited(
 
 def test_who_asks_too_much_is_told_when_to_come_back(limited: Federation) -> None:
     before = _peer(limited, "shop", "bank")
-    digests = _digests(limited, limited.ids[:1])
+    one = _named(limited, limited.ids[:1])
     started = time.monotonic()
     with _peer_channel(limited, "shop", "bank") as channel:
-        num_answered, refused = _ask_until_refused(channel, limited.runs()[0], digests)
+        num_answered, refused = _ask_until_refused(channel, one)
         took_s = time.monotonic() - started
         assert 1 <= num_answered <= 8 + 8 * took_s + 1
         assert refused.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -267,7 +269,7 @@ def test_who_asks_too_much_is_told_when_to_come_back(limited: Federation) -> Non
         assert after["num_refused"] > before["num_refused"]
 
         def answered() -> bool:
-            return _ask_until_refused(channel, limited.runs()[0], digests)[0] > 0
+            return _ask_until_refused(channel, one)[0] > 0
 
         eventually(answered, "it is answered again after a while", wait_s + 5)
 
@@ -283,14 +285,17 @@ def test_nobody_but_members_is_answered(limited: Federation) -> None:
 
 
 def test_ids_that_a_peer_does_not_hold_are_not_counted_as_served(limited: Federation) -> None:
-    digests = _digests(limited, [*limited.ids[:2], "nobody-1", "nobody-2"])
+    """There are names of nobody after those of everybody."""
+    asked = _named(limited, limited.ids[:2])
+    names = np.frombuffer(asked.names, NAME)
+    nobody = np.array([(0, 10**6), (7, 0)], dtype=NAME)
+    asked.names = np.concatenate([names, nobody]).tobytes()
     before = _peer(limited, "shop", "bank")
     with _peer_channel(limited, "shop", "bank") as channel:
 
         def answer() -> pb.RepresentResponse | None:
-            request = pb.RepresentRequest(run=limited.runs()[0], sender="bank", digests=digests)
             try:
-                return next(iter(PeerStub(channel).Represent(iter([request]), timeout=10)))
+                return next(iter(PeerStub(channel).Represent(iter([asked]), timeout=10)))
             except grpc.RpcError:
                 return None
 
@@ -390,16 +395,23 @@ def _peer_channel(federation: Federation, to: str, certificate: str) -> grpc.Cha
     return federation.site.authority.channel(federation.clients[to].wait_ready(), certificate)
 
 
-def _digests(federation: Federation, ids: list[str]) -> bytes:
+def _named(federation: Federation, ids: list[str]) -> pb.RepresentRequest:
+    """Bank's question to shop about some samples, by the names that they have at both."""
+    run = federation.runs()[0]
+    naming = StateDirectory(federation.site.path / "bank-state").read_naming(run)
+    assert naming is not None
     secret = read_secret(federation.site.path / "id.secret")
-    return blind_ids(ids, secret, federation.site.federation).tobytes()
+    digests = blind_ids(ids, secret, federation.site.federation)
+    names, at = naming.names_for(digests, federation.roster.index("shop"))
+    assert len(at) == len(ids)
+    return pb.RepresentRequest(run=run, sender="bank", alignment=naming.id, names=names)
 
 
 def _ask_until_refused(
-    channel: grpc.Channel, run: str, digests: bytes
+    channel: grpc.Channel, request: pb.RepresentRequest
 ) -> tuple[int, grpc.RpcError]:
     """Ask in one stream, one question after another; return how many were answered."""
-    more = _Questions(pb.RepresentRequest(run=run, sender="bank", digests=digests))
+    more = _Questions(request)
     responses = PeerStub(channel).Represent(more, timeout=30)
     num_answered = 0
     try:
@@ -435,8 +447,7 @@ def _retry_after_s(error: grpc.RpcError) -> float:
 
 def _drain(channel: grpc.Channel, federation: Federation, num_ids: int) -> None:
     """Ask for so much at once that nothing more is answered for some seconds."""
-    digests = _digests(federation, (federation.ids * 3)[:num_ids])
-    request = pb.RepresentRequest(run=federation.runs()[0], sender="bank", digests=digests)
+    request = _named(federation, (federation.ids * 3)[:num_ids])
 
     def taken() -> bool:
         try:

@@ -3,11 +3,12 @@
 import asyncio
 import time
 
+import numpy as np
 import pytest
 import torch
 
 from laser_vfl.client import asking
-from laser_vfl.client.answers import Subject
+from laser_vfl.client.answers import Named, Subject
 from laser_vfl.client.asking import Asker
 from laser_vfl.v1 import peer_pb2 as pb
 from laser_vfl.wire.credentials import Credentials
@@ -59,7 +60,7 @@ def play(monkeypatch, answers, scenario):
 
 
 def ask(asker):
-    return asker.ask(SUBJECT, b"\1" * 32, time.monotonic() + 5)
+    return asker.ask(SUBJECT, Named(b"\1" * 32), time.monotonic() + 5)
 
 
 @pytest.mark.parametrize("bad", [None, pb.RepresentResponse(places=b"\0"), 7])
@@ -78,7 +79,7 @@ def test_an_answer_that_cannot_be_read_is_no_block_and_the_next_one_counts(monke
 
 def test_nothing_is_kept_of_questions_that_nobody_waits_for(monkeypatch):
     async def scenario(asker):
-        question = asker.ask(SUBJECT, b"\1" * 32, time.monotonic())
+        question = asker.ask(SUBJECT, Named(b"\1" * 32), time.monotonic())
         await asyncio.sleep(0)
         asker.gave_up(1.0)
         assert asker.breaker.is_open
@@ -99,3 +100,14 @@ def test_who_is_more_patient_still_gets_an_answer(monkeypatch):
         assert not patient.done()
 
     play(monkeypatch, [event], scenario)
+
+
+def test_nobody_is_asked_about_nobody(monkeypatch):
+    async def scenario(asker):
+        named = Named(b"", "alignment-1", np.empty(0, np.uint32))
+        answer = await asker.ask(SUBJECT, named, time.monotonic() + 5)
+        assert not answer.problem
+        assert len(answer.places) == 0
+        assert asker._stream is None
+
+    play(monkeypatch, [asyncio.Event()], scenario)

@@ -14,9 +14,13 @@ def digests(*numbers):
     return table
 
 
+def ids(*numbers):
+    return [f"person-{number}" for number in numbers]
+
+
 def rowset(*numbers, value=0.0):
     inputs = torch.tensor([[number + value, 1.0] for number in numbers]).reshape(-1, 2)
-    return Rowset(digests(*numbers), inputs)
+    return Rowset(digests(*numbers), inputs, ids(*numbers))
 
 
 def test_rows_are_found_whatever_their_order():
@@ -52,13 +56,27 @@ def test_nothing_is_held_without_rows():
 def test_ids_that_differ_only_in_zero_bytes_at_the_end_are_different():
     long, short = digests(7), digests(7)
     long[0, -1] = 1
-    holdings = Holdings([Rowset(short, torch.zeros(1, 2))])
+    holdings = Holdings([Rowset(short, torch.zeros(1, 2), ids(7))])
     assert holdings.find(long).tolist() == [-1]
     assert holdings.find(short).tolist() == [0]
 
 
 def test_inputs_of_any_shape_are_kept():
     images = torch.arange(24.0).reshape(2, 3, 2, 2)
-    holdings = Holdings([Rowset(digests(1, 2), images), Rowset(digests(3), images[:1] + 100)])
+    holdings = Holdings(
+        [
+            Rowset(digests(1, 2), images, ids(1, 2)),
+            Rowset(digests(3), images[:1] + 100, ids(3)),
+        ]
+    )
     found = holdings.inputs(holdings.find(digests(3, 2)))
     assert torch.equal(found, torch.stack([images[0] + 100, images[1]]))
+
+
+def test_everybody_is_known_by_id_and_digest():
+    people = Holdings([rowset(5, 1), rowset(3, 5), rowset()]).people
+    assert [list(part.ids) for part in people] == [ids(5, 1), ids(3, 5), []]
+    assert all(
+        np.array_equal(p.digests, digests(*n))
+        for p, n in zip(people, [(5, 1), (3, 5), ()], strict=True)
+    )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from laser_vfl.client.answers import Answer, Subject, nothing
+from laser_vfl.client.answers import Answer, Named, Subject, nothing
 from laser_vfl.client.rounds import Rounds
 from laser_vfl.core.alignment import DIGEST_BYTES
 
@@ -36,8 +36,8 @@ class Peer:
         self.num_asked = []
         self.num_gave_up = 0
 
-    def ask(self, subject, digests, give_up_at):
-        first_bytes = np.frombuffer(digests, np.uint8).reshape(-1, DIGEST_BYTES)[:, 0]
+    def ask(self, subject, named, give_up_at):
+        first_bytes = np.frombuffer(named.names, np.uint8).reshape(-1, DIGEST_BYTES)[:, 0]
         self.num_asked.append(len(first_bytes))
         places = np.flatnonzero(first_bytes % 2 == 0).astype(np.uint32)
         rows = np.repeat(first_bytes[places, None].astype(np.float32) + 10, 2, axis=1)
@@ -66,12 +66,18 @@ def edition():
     model = SimpleNamespace(roster=ROSTER, me=0, addresses=dict.fromkeys(ROSTER, "x:1"))
     subject = Subject("run-1", 2, torch.float32)
     return SimpleNamespace(
-        model=model, subject=subject, max_rows=100, representation=Forward(), head=Forward()
+        model=model,
+        subject=subject,
+        max_rows=100,
+        representation=Forward(),
+        head=Forward(),
+        named_to=lambda peer, digests: Named(digests.tobytes()),
     )
 
 
 async def travel(rounds, used, *numbers, within_s=5.0):
-    digests = b"".join(bytes([number]) + bytes(DIGEST_BYTES - 1) for number in numbers)
+    digests = np.zeros((len(numbers), DIGEST_BYTES), np.uint8)
+    digests[:, 0] = numbers
     inputs = torch.tensor([[float(number)] * 2 for number in numbers])
     return await rounds.travel(used, digests, inputs, time.monotonic() + within_s)
 

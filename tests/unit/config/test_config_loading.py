@@ -62,6 +62,37 @@ def test_the_documented_client_loads() -> None:
     assert (config.device, config.threads, config.precision) == ("auto", "auto", "float32")
 
 
+def load_coordinator(text: str) -> CoordinatorConfig:
+    Path("coordinator.yaml").write_text(text)
+    return load_config(Path("coordinator.yaml"), CoordinatorConfig)
+
+
+def test_ids_are_compared_by_points_unless_the_coordinator_says_otherwise() -> None:
+    assert load_coordinator(COORDINATOR).alignment == "ecdh"
+    for scheme in ("ecdh", "hmac"):
+        assert load_coordinator(f"{COORDINATOR}alignment: {scheme}\n").alignment == scheme
+
+
+@pytest.mark.parametrize("line", ["", "id_secret_file:\n"])
+def test_a_client_needs_no_secret_of_its_own(line: str) -> None:
+    config = load_client(edited(CLIENT, "id_secret_file: id.secret\n", line))
+    assert config.id_secret_file is None
+
+
+def test_a_client_limits_its_alignments() -> None:
+    assert load_client(CLIENT).alignments_per_day == 100
+    for limit in (1, 100_000):
+        assert load_client(f"{CLIENT}alignments_per_day: {limit}\n").alignments_per_day == limit
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "100001", "1.5", "2.0", "true", "'3'", "none"])
+def test_a_limit_that_is_none(limit: str) -> None:
+    line = refusal(f"{CLIENT}alignments_per_day: {limit}\n")
+    start = "bank.yaml:18:1: alignments_per_day: expected an integer from 1 to 100000, got "
+    assert line.startswith(start)
+    assert line.endswith(" such as 100")
+
+
 def test_a_key_can_be_located_later() -> None:
     config = load_client(CLIENT)
     assert config.where("data.id") == "bank.yaml:11:3: data.id"
@@ -200,6 +231,12 @@ def test_a_client_that_is_wrong(old: str, new: str, line: str) -> None:
             "[]",
             "bank.yaml:4:1: clients: expected a list of 1 to 64, got an empty list; "
             "write a list such as [bank, shop, telco]",
+        ),
+        (
+            "seed: 7",
+            "seed: 7\nalignment: ecdsa",
+            'bank.yaml:11:1: alignment: expected one of ecdh, hmac, got "ecdsa"; '
+            "did you mean ecdh?",
         ),
     ],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from laser_vfl.client.naming import NAME
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.v1 import coordinator_pb2, peer_pb2, tensor_pb2
 
@@ -80,6 +81,69 @@ def test_nothing_the_coordinator_is_told_can_hold_a_tensor():
             assert field.message_type is None or field.message_type.name not in names
 
 
+def fields_of(message, seen=()):
+    """All fields of a message and of those in it."""
+    for field in message.fields:
+        yield message.name, field
+        inner = field.message_type
+        if inner is not None and inner.name not in seen:
+            yield from fields_of(inner, (*seen, inner.name))
+
+
+def bytes_in(messages):
+    return {
+        f"{owner}.{field.name}"
+        for message in messages
+        for owner, field in fields_of(message)
+        if field.type == field.TYPE_BYTES
+    }
+
+
+def test_bytes_come_to_the_coordinator_as_blinded_ids_and_commitments_alone():
+    methods = coordinator_pb2.DESCRIPTOR.services_by_name["Coordinator"].methods
+    assert bytes_in(method.input_type for method in methods) == {
+        "SubmitIdsRequest.blinded",
+        "Commitment.sha256",
+    }
+    assert bytes_in(method.output_type for method in methods) == {
+        "GroupRows.rows",
+        "Commitment.sha256",
+    }
+
+
+def test_lists_that_are_not_fully_blinded_pass_among_clients_alone():
+    peer = peer_pb2.DESCRIPTOR.services_by_name["Peer"]
+    assert peer.methods_by_name["HandOn"].input_type is peer_pb2.HandOnRequest.DESCRIPTOR
+    coordinator = coordinator_pb2.DESCRIPTOR.services_by_name["Coordinator"]
+    assert "HandOn" not in coordinator.methods_by_name
+    for message in coordinator_pb2.DESCRIPTOR.message_types_by_name.values():
+        assert "points" not in message.fields_by_name
+
+
+def test_whoever_speaks_in_an_alignment_says_which_and_in_which_life():
+    for message in (
+        peer_pb2.HandOnRequest,
+        coordinator_pb2.CommitRequest,
+        coordinator_pb2.SubmitIdsRequest,
+        coordinator_pb2.FetchAlignmentRequest,
+        coordinator_pb2.RefuseAlignmentRequest,
+    ):
+        assert {"alignment", "incarnation"} <= set(message.DESCRIPTOR.fields_by_name)
+
+
+def test_a_client_is_told_of_groups_and_its_own_rows_but_not_of_ids():
+    fields = {
+        field.name for _, field in fields_of(coordinator_pb2.FetchAlignmentResponse.DESCRIPTOR)
+    }
+    assert fields == {"table", "groups", "observed", "size", "rows", "group"}
+
+
+def test_a_name_takes_as_many_bytes_as_the_contract_says():
+    assert NAME.itemsize == 4 + 8
+    assert NAME.fields["group"][0].str == "<u4"
+    assert NAME.fields["place"][0].str == "<u8"
+
+
 COORDINATOR = """
 import json, sys
 from pathlib import Path
@@ -111,7 +175,7 @@ training: {method: laser, representation_dim: 32, batch_size: 128, epochs: 20, s
 """
 
 
-def test_a_coordinator_loads_neither_torch_nor_the_tensor_codec(tmp_path):
+def test_a_coordinator_loads_neither_torch_nor_the_tensor_codec_nor_the_curve(tmp_path):
     config = tmp_path / "coordinator.yaml"
     config.write_text(CONFIG)
     finished = subprocess.run(
@@ -126,5 +190,12 @@ def test_a_coordinator_loads_neither_torch_nor_the_tensor_codec(tmp_path):
     assert "laser_vfl.coordinator.service" in loaded["daemon"]
     assert "laser_vfl.config.loading" in loaded["run"]
     for modules in loaded.values():
-        foreign = {"torch", "laser_vfl.wire.tensors", "laser_vfl.client", "laser_vfl.v1.peer_pb2"}
+        foreign = {
+            "torch",
+            "nacl",
+            "laser_vfl.wire.tensors",
+            "laser_vfl.client",
+            "laser_vfl.v1.peer_pb2",
+            "laser_vfl.data.points",
+        }
         assert not foreign & set(modules)

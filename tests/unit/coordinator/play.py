@@ -1,16 +1,21 @@
 """A federation in a play: real rules, a clock that is told the time, clients that behave."""
 
+import hashlib
 import math
 
 import numpy as np
 
-from laser_vfl.coordinator.directives import State, View
+from laser_vfl.coordinator.alignment import group_lists
+from laser_vfl.coordinator.directives import Commitment, State, View
 from laser_vfl.coordinator.federation import Federation
-from laser_vfl.coordinator.records import TABLES
+from laser_vfl.coordinator.run import Run
 
 SEED = 7
 
 TIMEOUT_S = 10.0
+
+TAKEN = "taken"
+PHASES = ["called", "committed", "submitted", TAKEN]
 
 
 def digests(*samples):
@@ -20,15 +25,31 @@ def digests(*samples):
 
 
 class Play:
-    """A federation with a clock, and clients that do what real ones do."""
+    """A federation with a clock, and clients that do what real ones do.
 
-    def __init__(self, *roster, start=None, step_timeout_s=math.inf):
+    While `is_obliging`, everybody who is called to an alignment does its part at once.
+    """
+
+    def __init__(
+        self,
+        *roster,
+        start=None,
+        step_timeout_s=math.inf,
+        scheme="ecdh",
+        members_of=None,
+        is_obliging=True,
+    ):
         self.now = 1000.0
         self.events = []
         self.seeds = {}
         self.sessions = {}
         self.clients = {}
-        numbers = iter(range(1, 100))
+        self.is_obliging = is_obliging
+        self.says = {}
+        """What every heartbeat of a client says besides, while it is the same registration."""
+        self.tables = {}
+        """The people in each table of a registration that has read them."""
+        numbers = iter(range(1, 10_000))
         seeds = iter(range(1001, 1100))
         self.federation = Federation(
             roster,
@@ -38,19 +59,28 @@ class Play:
             seed=SEED,
             new_seed=lambda: next(seeds),
             new_run_id=lambda: f"run-{next(numbers)}",
-            on_event=lambda event, run, reason: self.note(event, run, reason),
+            on_event=lambda event, subject, reason: self.note(event, subject, reason),
+            scheme=scheme,
+            members_of=members_of,
         )
         self.federation.tick(self.now)
 
-    def note(self, event, run, reason):
-        self.events.append((event, run.id, reason))
-        self.seeds[run.id] = run.seed
+    def note(self, event, subject, reason):
+        if isinstance(subject, Run):
+            self.seeds[subject.id] = subject.seed
+        elif event in ("aligning", "aligned"):
+            reason = ", ".join(filter(None, (subject.purpose.value, reason)))
+        self.events.append((event, subject.id, reason))
 
-    def register(self, name, *, nonce=None, has_head=True, wants_run=True):
+    @property
+    def event_names(self):
+        return [event for event, _, _ in self.events]
+
+    def register(self, name, *, nonce=None, has_head=True, wants_run=True, address=None):
         return self.federation.register(
             name,
             nonce=nonce or f"nonce-{name}",
-            address=f"{name}:1",
+            address=address or f"{name}:1",
             has_head=has_head,
             wants_run=wants_run,
             now=self.now,
@@ -67,16 +97,19 @@ class Play:
         self.connect(name)
         return self.clients[name]
 
-    def submit(self, name, *samples):
-        """Submit both tables, all samples for training."""
-        for table in TABLES:
-            rows = digests(*samples) if table == "train" else digests()
-            self.federation.submit(self.clients[name], table, rows, self.now)
+    def prepare(self, name, *samples, test=()):
+        """Read the tables; every heartbeat says so from now on."""
+        self.tables[self.clients[name].incarnation] = {
+            "train": digests(*samples),
+            "test": digests(*test),
+            "serve": digests(*sorted({*samples, *test})),
+        }
+        self.beat(name)
 
     def join(self, name, *samples, **keys):
-        """Register, open a session, submit both tables."""
+        """Register, open a session, read the tables."""
         self.come(name, **keys)
-        self.submit(name, *samples)
+        self.prepare(name, *samples)
         return self.clients[name]
 
     def idle(self, *names):
@@ -84,21 +117,103 @@ class Play:
         for name in names:
             self.come(name, wants_run=False)
 
+    def serve(self, name, **says):
+        """Say in every heartbeat from now on which model is served, and how people are named."""
+        self.says.setdefault(self.clients[name].incarnation, {}).update(says)
+        self.beat(name)
+
     def beat(self, *names, state=State.JOINING, run="", next_step=0, **keys):
         for name in names:
-            self.federation.heartbeat(self.clients[name], state, run, next_step, self.now, **keys)
+            client = self.clients[name]
+            says = {"prepared": client.incarnation in self.tables}
+            says |= self.says.get(client.incarnation, {}) | keys
+            self.federation.heartbeat(client, state, run, next_step, self.now, **says)
+            self.act()
 
     def ready(self, *names, run="run-1"):
         self.beat(*names, state=State.READY, run=run)
 
     def disconnect(self, name):
         self.federation.disconnected(self.clients[name], self.sessions[name], self.now)
+        self.act()
+
+    def tick(self):
+        self.federation.tick(self.now)
+        self.act()
 
     def directive(self, name):
         return self.federation.directive(self.clients[name])
 
-    def alignments(self, name):
-        return self.federation.alignments(self.clients[name])
+    def call(self, name):
+        """The alignment that a client is called to, if any."""
+        return getattr(self.directive(name), "call", None)
+
+    @property
+    def current(self):
+        """The id of the alignment under way, or of the last one while its outcome is kept."""
+        return self.federation.alignments.current.id
+
+    def alignment(self, name, id=None):
+        """The alignment that a client's message is about."""
+        return self.federation.alignments.of(self.clients[name], id or self.current)
+
+    def commit(self, *names, id=None):
+        """Commit to all lists."""
+        for name in names:
+            alignment = self.alignment(name, id)
+            lists = {table: self.listed(name, table) for table in alignment.tables}
+            alignment.commit(name, [commitment(name, *item) for item in lists.items()])
+
+    def submit(self, *names, id=None):
+        """Submit all lists."""
+        for name in names:
+            alignment = self.alignment(name, id)
+            for table in alignment.tables:
+                alignment.submit(name, table, self.listed(name, table))
+
+    def listed(self, name, table):
+        tables = self.tables.get(self.clients[name].incarnation)
+        return tables[table] if tables else digests()
+
+    def group(self):
+        """Do what the service does with lists that are complete."""
+        taken = self.federation.alignments.take_lists()
+        if taken:
+            alignment, lists = taken
+            results = group_lists(self.federation.roster, lists)
+            self.federation.grouped(alignment, results, self.now)
+        return taken is not None
+
+    def align(self, *names):
+        """Let these do all of their part, and group."""
+        if self.federation.alignments.scheme == "ecdh":
+            self.commit(*names)
+        self.submit(*names)
+        return self.group()
+
+    def act(self):
+        current = self.federation.alignments.current
+        if self.is_obliging and current is not None and not current.is_over:
+            self.align(*current.members)
+
+    def outcome(self, name, id="run-1"):
+        """What a client is told of its rows."""
+        return self.federation.outcome(self.clients[name], id)
+
+    def fetch(self, *names):
+        """Take in the outcome of the alignment that is kept."""
+        for name in names:
+            assert self.outcome(name, self.current) is not None
+            self.federation.alignments.fetched(self.clients[name], self.current)
+
+    def refuse(self, name, peer, reason="it does not fit", id=None, **keys):
+        client = self.clients[name]
+        self.federation.refuse(client, id or self.current, peer, reason, self.now, **keys)
+
+    def dry_run(self, name):
+        """Ask for a dry run as the service does."""
+        self.federation.dry_run(self.clients[name])
+        self.tick()
 
     def wait(self, seconds, *names, state=State.RUNNING, run="run-1"):
         """Let time pass in the coordinator's own small ticks; the named ones keep beating."""
@@ -106,7 +221,15 @@ class Play:
         while self.now < until:
             self.now += 0.5
             self.beat(*names, state=state, run=run)
-            self.federation.tick(self.now)
+            self.tick()
+
+    def rest(self, seconds, *names):
+        """Let time pass while the named ones stay registered."""
+        self.wait(seconds, *names, state=State.JOINING, run="")
+
+
+def commitment(client, table, rows):
+    return Commitment(client, table, len(rows), hashlib.sha256(rows.tobytes()).digest())
 
 
 def started(*roster, **keys):
@@ -126,3 +249,24 @@ def finished(*roster, **keys):
     play.beat(*roster, state=State.FINISHED, run="run-1")
     play.idle(*roster)
     return play
+
+
+def called(*roster, without=(), **keys):
+    """A federation whose alignment for a run has just been called; nobody acts by itself."""
+    play = Play(*roster, is_obliging=False, **keys)
+    for name in roster:
+        if name not in without:
+            play.join(name, 1, 2)
+    return play
+
+
+def brought_to(phase, play, *names):
+    """Let these go so far; return what the service holds while it groups."""
+    if phase != "called":
+        play.commit(*names)
+    if phase == "submitted":
+        play.submit(*names[:-1])
+    if phase == TAKEN:
+        play.submit(*names)
+        return play.federation.alignments.take_lists()
+    return None

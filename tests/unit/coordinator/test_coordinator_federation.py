@@ -1,7 +1,7 @@
 """The coordinator's rules, as a state machine that is told the time."""
 
 import pytest
-from play import SEED, TIMEOUT_S, Play, digests, started
+from play import SEED, TIMEOUT_S, Play, started
 
 from laser_vfl.coordinator.directives import (
     Finished,
@@ -13,29 +13,27 @@ from laser_vfl.coordinator.directives import (
     ViewMember,
 )
 from laser_vfl.coordinator.federation import OWN_PAUSE_S
-from laser_vfl.coordinator.records import Registration
-from laser_vfl.core.errors import DataError, MismatchError, NotRegistered
+from laser_vfl.coordinator.registration import Registration
+from laser_vfl.core.errors import AlignmentOver, MismatchError, NotRegistered
 
 
 def test_from_registration_to_the_end():
     play = Play("bank", "shop")
     bank = play.join("bank", 1, 2, 3)
     assert play.directive("bank") == Gathering("", ("shop",), True)
-    assert play.alignments("bank") is None
+    assert play.events == []
     play.clients["shop"] = shop = play.register("shop", has_head=False)
     assert play.directive("bank") == Gathering("", ("shop",), True)
     play.join("shop", 2, 9, has_head=False)
 
     # All are there: each is told of its own rows, and waits until all have taken them in.
-    run, tables = play.alignments("bank")
-    assert run == "run-1"
+    tables = play.outcome("bank")
     assert [(g.observed, g.size) for g in tables["train"].groups] == [(1, 2), (2, 1), (3, 1)]
     assert {g: rows.tolist() for g, rows in tables["train"].rows.items()} == {0: [0, 2], 2: [1]}
     assert tables["test"].groups == ()
-    assert {g: rows.tolist() for g, rows in play.alignments("shop")[1]["train"].rows.items()} == {
-        1: [1],
-        2: [0],
-    }
+    assert tables["serve"].groups == tables["train"].groups
+    tables = play.outcome("shop")
+    assert {g: rows.tolist() for g, rows in tables["train"].rows.items()} == {1: [1], 2: [0]}
     assert play.directive("bank") == Gathering("run-1", (), True)
     play.ready("bank")
     assert play.directive("bank") == play.directive("shop") == Gathering("run-1", (), True)
@@ -58,7 +56,12 @@ def test_from_registration_to_the_end():
     play.beat("shop", state=State.FINISHED, run="run-1")
     assert play.directive("bank") == play.directive("shop") == Finished("run-1")
     assert play.federation.run is None
-    assert [event for event, _, _ in play.events] == ["aligned", "started", "finished"]
+    assert play.events == [
+        ("aligning", "run-1", "run"),
+        ("aligned", "run-1", "run"),
+        ("started", "run-1", ""),
+        ("finished", "run-1", ""),
+    ]
     # Daemons that stay up after training do not start another run by themselves.
     play.wait(30, "bank", "shop", state=State.FINISHED)
     assert play.directive("bank") == Finished("run-1")
@@ -73,22 +76,16 @@ def test_the_view_lists_members_in_roster_order_whoever_came_first():
     assert [member.client for member in play.directive("a").members] == ["a", "b", "c"]
 
 
-def test_a_client_is_complete_only_with_a_session_and_both_tables():
+def test_a_client_is_complete_only_with_a_session_and_read_tables():
     play = Play("bank")
     play.clients["bank"] = bank = play.register("bank")
-    play.federation.submit(bank, "train", digests(1), play.now)
-    play.federation.submit(bank, "test", digests(), play.now)
-    assert play.federation.run is None
+    play.federation.heartbeat(bank, State.JOINING, "", 0, play.now, prepared=True)
+    assert play.events == []
+    play.clients["bank"] = play.register("bank")
     play.connect("bank")
-    assert play.federation.run is not None
-
-    play = Play("bank")
-    play.clients["bank"] = bank = play.register("bank")
-    play.connect("bank")
-    play.federation.submit(bank, "train", digests(1), play.now)
-    assert play.federation.run is None
     assert play.directive("bank") == Gathering("", ("bank",), True)
-    play.federation.submit(bank, "test", digests(), play.now)
+    assert play.events == []
+    play.prepare("bank", 1)
     assert play.federation.run is not None
 
 
@@ -112,7 +109,7 @@ def test_quorum_starts_after_its_time():
     assert play.federation.run is None
     play.wait(1, "a", "b", state=State.JOINING, run="")
     assert play.federation.run.members == ("a", "b")
-    groups = play.alignments("a")[1]["train"].groups
+    groups = play.outcome("a")["train"].groups
     assert [(g.observed, g.size) for g in groups] == [(0b011, 1)]
 
 
@@ -155,7 +152,8 @@ def test_a_late_client_waits():
     play.wait(1, "a", "b", "late")
     assert play.federation.run.members == ("a", "b")
     assert play.directive("late") == Gathering("", (), True)
-    assert play.alignments("late") is None
+    with pytest.raises(AlignmentOver):
+        play.outcome("late")
     assert isinstance(play.directive("a"), View)
     # Its leaving is nobody's loss.
     play.disconnect("late")
@@ -219,9 +217,10 @@ def test_lost_before_the_view_the_others_gather_again(how):
         play.register("b", nonce="again")
     assert play.federation.run is None
     assert play.directive("a") == Gathering("", ("b",), True)
-    assert play.alignments("a") is None
-    assert [event for event, _, _ in play.events] == ["aligned", "given up"]
-    # The one that is still there has not forgotten its ids, nor the coordinator.
+    with pytest.raises(AlignmentOver):
+        play.outcome("a")
+    assert play.event_names == ["aligning", "aligned", "given up"]
+    # The one that is still there has not forgotten its tables, nor the coordinator.
     play.join("b", 1, 2, nonce="again")
     assert play.directive("a") == Gathering("run-2", (), True)
     assert isinstance(play.directive("a"), Gathering)
@@ -327,18 +326,6 @@ def test_without_labels_anywhere_nothing_is_learnt():
     assert play.events == []
 
 
-def test_a_repeated_digest_is_refused_and_harms_nobody():
-    play = Play("a", "b")
-    play.clients["a"] = a = play.register("a")
-    play.connect("a")
-    with pytest.raises(DataError, match="submitted twice"):
-        play.federation.submit(a, "train", digests(1, 2, 1), play.now)
-    assert not a.tables
-    play.join("a", 1, 2)
-    play.join("b", 2)
-    assert play.federation.run is not None
-
-
 def test_a_finished_client_may_leave_once_all_have_finished():
     play = started("a", "b")
     play.beat("a", "b", state=State.FINISHED, run="run-1")
@@ -352,19 +339,6 @@ def test_a_finished_client_that_leaves_too_early_stops_the_run():
     play.beat("a", state=State.FINISHED, run="run-1")
     play.federation.stopped(play.clients["a"], "it was stopped")
     assert play.directive("b") == Stopped("run-1", "lost a: it was stopped")
-
-
-def test_a_sample_for_training_here_cannot_be_for_testing_there():
-    play = Play("a", "b")
-    play.join("a", 1, 2, 3)
-    play.clients["b"] = b = play.register("b")
-    play.connect("b")
-    with pytest.raises(DataError, match="2 samples of the test table of b are in the train table"):
-        play.federation.submit(b, "test", digests(3, 9, 1), play.now)
-    assert play.directive("a") == Gathering("", ("b",), True)
-    play.federation.submit(b, "test", digests(9), play.now)
-    play.federation.submit(b, "train", digests(1), play.now)
-    assert play.federation.run is not None
 
 
 def test_who_is_gone_is_blamed_and_not_who_noticed():

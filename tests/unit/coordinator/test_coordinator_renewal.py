@@ -1,10 +1,10 @@
 """Registering again: after a verdict, before one, and while an old session is still open."""
 
 import pytest
-from play import Play, digests, finished, started
+from play import Play, finished, started
 
 from laser_vfl.coordinator.directives import Finished, Gathering, State, Stopped, View
-from laser_vfl.core.errors import MismatchError, NotRegistered
+from laser_vfl.core.errors import AlignmentOver, MismatchError, NotRegistered
 
 
 @pytest.fixture
@@ -18,10 +18,9 @@ def ended():
 def test_a_verdict_ends_a_registration_and_the_same_process_gets_a_fresh_one(ended):
     old = ended.clients["a"]
     assert old.verdict == Finished("run-1")
-    assert not old.tables
     new = ended.register("a", wants_run=False)
     assert new.incarnation > old.incarnation
-    assert (new.verdict, new.tables, new.in_session) == (None, {}, False)
+    assert (new.verdict, new.prepared, new.in_session) == (None, False, False)
     assert ended.register("a", wants_run=False) is new
     assert not ended.federation.knows(old)
     with pytest.raises(NotRegistered):
@@ -60,7 +59,9 @@ def test_an_old_registration_blames_nobody_of_the_next_run(ended):
     ended.ready("a", "b", run="run-2")
     ended.disconnect("b")
     ended.federation.stopped(old, "no frame of b in 60 s")
-    assert ended.federation.alignments(old) is None
+    for run in ("run-1", "run-2"):
+        with pytest.raises(AlignmentOver):
+            ended.federation.outcome(old, run)
     assert isinstance(ended.directive("a"), View)
 
 
@@ -88,14 +89,17 @@ def test_before_a_verdict_the_same_process_updates_what_it_said():
     assert play.federation.addresses() == (("a", "a:2"),)
 
 
-def test_who_has_a_verdict_is_in_nobodys_way(ended):
+def test_who_has_a_verdict_is_in_nobodys_way():
+    play = started("a", "b", scheme="hmac")
+    play.beat("a", "b", state=State.FINISHED, run="run-1")
+    play.disconnect("b")
+    b = play.come("b", nonce="again")
     # Sample 1 was for training; whoever comes now may say otherwise.
-    ended.disconnect("b")
-    b = ended.come("b", nonce="again")
-    ended.federation.submit(b, "test", digests(1), ended.now)
-    ended.federation.submit(b, "train", digests(3), ended.now)
+    play.prepare("b", 3, test=[1])
     assert b.complete
-    assert ended.directive("b") == Gathering("", ("a",), True)
+    assert play.directive("b") == Gathering("", ("a",), True)
+    play.join("a", 3)
+    assert play.directive("a") == play.directive("b") == Gathering("run-2", (), True)
 
 
 def test_addresses_are_those_in_session_in_roster_order():

@@ -4,79 +4,22 @@ import asyncio
 import json
 
 import pytest
+from coordinator_calls import SETTINGS, Caller, play_out
 from play import SEED, Play
 
+from laser_vfl.coordinator.alignment import Alignment
 from laser_vfl.coordinator.daemon import _history
-from laser_vfl.coordinator.records import Run
+from laser_vfl.coordinator.directives import RingMember
+from laser_vfl.coordinator.run import Run
 from laser_vfl.coordinator.service import CoordinatorService
-from laser_vfl.core.errors import ContractError, NotRegistered
+from laser_vfl.core.errors import (
+    ContractError,
+    NotRegistered,
+)
+from laser_vfl.core.purpose import Purpose
 from laser_vfl.core.release import __version__
-from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.wire.protocol import PROTOCOL_VERSION
-
-SETTINGS = TrainingSettings(representation_dim=2, batch_size=2, epochs=1, seed=SEED)
-
-
-class Caller:
-    """One client's calls, and its session, which stays open until it hangs up."""
-
-    def __init__(self, service, client):
-        self.service = service
-        self.client = client
-        self.incarnation = 0
-        self.heard = asyncio.Queue()
-        self._beats = asyncio.Queue()
-        self._session = None
-
-    async def register(self, **keys):
-        request = pb.RegisterRequest(
-            federation="churn",
-            protocol_version=PROTOCOL_VERSION,
-            client=self.client,
-            nonce=f"nonce-{self.client}",
-            **{"address": f"{self.client}:1", "has_head": True, **keys},
-        )
-        self.incarnation = (await self.service.Register(request, None)).incarnation
-
-    def open(self, **keys):
-        self._session = asyncio.create_task(self.service.Session(self._requests(), self))
-        self.beat(**keys)
-        return self._session
-
-    def beat(self, state=pb.CLIENT_STATE_JOINING, **keys):
-        self._beats.put_nowait(
-            pb.Heartbeat(client=self.client, incarnation=self.incarnation, state=state, **keys)
-        )
-
-    async def hang_up(self):
-        self._beats.put_nowait(None)
-        await self._session
-
-    async def submit(self):
-        for table in (pb.TABLE_TRAIN, pb.TABLE_TEST):
-            await self.service.SubmitIds(self._ids(table), None)
-
-    async def write(self, directive):
-        self.heard.put_nowait(directive)
-
-    async def _requests(self):
-        while (beat := await self._beats.get()) is not None:
-            yield beat
-
-    async def _ids(self, table):
-        yield pb.SubmitIdsRequest(client=self.client, incarnation=self.incarnation, table=table)
-
-
-def play_out(scene, *roster):
-    """Run a scene with a service and a caller for each client."""
-
-    async def play():
-        service = CoordinatorService("churn", SETTINGS, Play(*roster).federation)
-        async with asyncio.timeout(10):
-            await scene(service, *(Caller(service, name) for name in roster))
-
-    asyncio.run(play())
 
 
 def book(directive):
@@ -117,13 +60,13 @@ def test_retrain_is_told_to_all_and_its_seed_goes_into_the_view():
         assert answer.seed == 1001
         assert (await a.heard.get()).gathering.wanted
         await b.register()
-        b.open()
-        await a.submit()
-        await b.submit()
+        b.open(prepared=True)
+        a.beat(prepared=True)
+        assert await asyncio.gather(a.take_part(), b.take_part()) == ["run-1", "run-1"]
+        await a.fetch("run-1")
         for caller in (a, b):
             caller.beat(pb.CLIENT_STATE_READY, run="run-1")
-        while not (directive := await a.heard.get()).HasField("view"):
-            pass
+        directive = await a.hear("view")
         assert directive.view.seed == 1001
         assert [member.client for member in directive.view.members] == ["a", "b"]
         assert book(directive) == [("a", "a:1"), ("b", "b:1")]
@@ -160,7 +103,7 @@ def test_an_old_session_hears_nothing_of_the_renewed_one():
         await a.register(wants_run=True, has_head=False)
         session = a.open()
         await a.heard.get()
-        await a.submit()
+        a.beat(prepared=True)
         assert (await a.heard.get()).HasField("stopped")
         old = a.incarnation
         await a.register(has_head=False)
@@ -199,7 +142,33 @@ def test_a_model_run_that_nobody_should_see_is_refused():
     play_out(scene, "a")
 
 
+@pytest.mark.parametrize("scheme", ["ecdh", "hmac"])
+def test_a_client_is_told_how_ids_are_compared(scheme):
+    service = CoordinatorService("churn", SETTINGS, Play("a", scheme=scheme).federation)
+    request = pb.RegisterRequest(
+        federation="churn", protocol_version=PROTOCOL_VERSION, client="a", nonce="n"
+    )
+    assert asyncio.run(service.Register(request, None)).alignment == scheme
+
+
 def test_the_history_has_the_seed(tmp_path):
-    _history(tmp_path, "")("started", Run("run-1", ("a",), 42, {}), "")
+    note, _ = _history(tmp_path, "")
+    note("started", Run("run-1", ("a",), 42, {}), "")
     line = json.loads((tmp_path / "runs.jsonl").read_text())
     assert (line["run"], line["event"], line["seed"]) == ("run-1", "started", 42)
+
+
+def test_the_history_tells_a_restarted_coordinator_who_took_part(tmp_path):
+    note, members_of = _history(tmp_path, "")
+    assert members_of == {}
+    ring = (RingMember("a", 1, "a:1"), RingMember("c", 2, "c:1"))
+    note("aligning", Alignment("run-1", Purpose.RUN, "ecdh", "run-1", ring), "run, without b")
+    line = json.loads((tmp_path / "runs.jsonl").read_text())
+    assert (line["alignment"], line["event"]) == ("run-1", "aligning")
+    assert (line["members"], line["reason"]) == (["a", "c"], "run, without b")
+    assert not {"run", "seed"} & line.keys()
+    note("started", Run("run-1", ("a", "c"), 42, {}), "")
+    note("aligning", Alignment("dry-2", Purpose.DRY_RUN, "ecdh", "dry-2", ring), "dry run")
+    with (tmp_path / "runs.jsonl").open("ab") as file:
+        file.write(b'[]\n7\n{"run": "x"}\n{"run": "y", "members": 7}\n\xff\n{"run": "z", "mem')
+    assert _history(tmp_path, "")[1] == {"run-1": ("a", "c")}

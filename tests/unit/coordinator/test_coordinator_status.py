@@ -46,12 +46,14 @@ def test_a_heartbeat_says_which_model_is_served_and_how_long_the_run_is():
 
 
 def test_activity_follows_the_run():
-    play = Play("a", "b")
+    play = Play("a", "b", is_obliging=False)
     play.idle("a")
     assert activities(play) == ["idle", ""]
     play.join("b", 1)
     assert activities(play) == ["gathering", "gathering"]
-    play.submit("a", 1)
+    play.prepare("a", 1)
+    assert activities(play) == ["aligning", "aligning"]
+    play.align("a", "b")
     assert activities(play) == ["gathering", "gathering"]
     play.ready("a")
     assert activities(play) == ["ready", "gathering"]
@@ -71,7 +73,15 @@ def test_the_run_from_wish_to_end():
     play.join("a", 1)
     status = play.federation.status(play.now)
     assert (status.run, status.wanted, status.waiting_for) == ("", True, ("b",))
+    play.is_obliging = False
     play.join("b", 1)
+    play.commit("b")
+    status = play.federation.status(play.now)
+    assert (status.run, status.wanted, status.waiting_for) == ("", True, ("a",))
+    play.commit("a")
+    play.submit("a")
+    assert play.federation.status(play.now).waiting_for == ("b",)
+    play.align("b")
     status = play.federation.status(play.now)
     assert (status.run, status.training, status.waiting_for) == ("run-1", False, ())
     play.ready("a", "b")
@@ -89,7 +99,7 @@ def test_the_seed_is_the_runs_or_the_next_ones():
     play.federation.retrain(42)
     assert play.federation.status(play.now).seed == 42
     play.idle("a")
-    play.submit("a", 1)
+    play.prepare("a", 1)
     play.ready("a")
     assert play.federation.status(play.now).seed == 42
     play.beat("a", state=State.FINISHED, run="run-1")
@@ -123,7 +133,7 @@ def test_samples_are_counted_for_the_run_and_remembered_after_it():
     assert counts() == (4, [3, 2, 0])
     play.idle("a", "b")
     play.join("c", 1)
-    play.submit("b", 4)
+    play.prepare("b", 4)
     assert play.federation.run.members == ("b", "c")
     assert counts() == (2, [0, 1, 1])
 

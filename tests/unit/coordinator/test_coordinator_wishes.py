@@ -13,17 +13,12 @@ def is_aligned(play):
     return play.federation.run is not None
 
 
-def rest(play, seconds, *names):
-    """Let time pass while the named ones stay registered."""
-    play.wait(seconds, *names, state=State.JOINING, run="")
-
-
 def test_nothing_starts_while_nobody_wants_it():
     play = Play("a", "b")
     play.idle("a", "b")
-    play.submit("a", 1)
-    play.submit("b", 1)
-    rest(play, 60, "a", "b")
+    play.prepare("a", 1)
+    play.prepare("b", 1)
+    play.rest(60, "a", "b")
     assert not is_aligned(play)
     assert play.directive("a") == play.directive("b") == IDLE
 
@@ -37,7 +32,7 @@ def test_a_client_without_a_model_wakes_the_idle_ones():
         assert name in play.directive(name).waiting_for
         assert play.directive(name).wanted
         assert not is_aligned(play)
-        play.submit(name, 1)
+        play.prepare(name, 1)
     assert play.directive("a") == Gathering("run-1", (), True)
     assert play.federation.run.members == ("a", "b", "c", "d")
     play.ready("a", "b", "c", "d")
@@ -57,7 +52,7 @@ def test_a_wish_counts_only_in_session():
 def test_who_wants_a_run_and_leaves_takes_the_wish_along(how):
     play = Play("a", "b", "c")
     play.idle("a")
-    play.submit("a", 1)
+    play.prepare("a", 1)
     play.join("b", 1)
     assert play.directive("a") == Gathering("", ("c",), True)
     if how == "session":
@@ -65,12 +60,12 @@ def test_who_wants_a_run_and_leaves_takes_the_wish_along(how):
     elif how == "stopped":
         play.federation.stopped(play.clients["b"], "it was stopped")
     elif how == "silence":
-        rest(play, TIMEOUT_S + 1, "a")
+        play.rest(TIMEOUT_S + 1, "a")
     else:
         play.register("b", wants_run=False)
     assert play.directive("a") == IDLE
     play.idle("c")
-    play.submit("c", 1)
+    play.prepare("c", 1)
     assert not is_aligned(play)
 
 
@@ -78,41 +73,41 @@ def test_who_wants_a_run_and_leaves_when_it_is_aligned_takes_the_wish_along():
     play = Play("a", "b")
     play.idle("a")
     play.join("b", 1)
-    play.submit("a", 1)
+    play.prepare("a", 1)
     assert play.directive("a") == Gathering("run-1", (), True)
     play.disconnect("b")
     assert play.directive("a") == IDLE
     play.idle("b")
-    play.submit("b", 1)
+    play.prepare("b", 1)
     assert not is_aligned(play)
-    # Who submitted once is complete as soon as a run is wanted again.
+    # Who is prepared takes part as soon as a run is wanted again.
     play.federation.retrain(5)
-    play.federation.tick(play.now)
+    play.tick()
     assert play.directive("a") == Gathering("run-2", (), True)
 
 
 def test_the_quorum_clock_runs_only_while_a_run_is_wanted():
     play = Play("a", "b", "c", start=StartRule(quorum=2, after_s=5))
     play.idle("a", "b")
-    play.submit("a", 1)
-    play.submit("b", 1)
-    rest(play, 60, "a", "b")
+    play.prepare("a", 1)
+    play.prepare("b", 1)
+    play.rest(60, "a", "b")
     play.federation.retrain(None)
-    rest(play, 4.5, "a", "b")
+    play.rest(4.5, "a", "b")
     assert not is_aligned(play)
-    rest(play, 1, "a", "b")
+    play.rest(1, "a", "b")
     assert play.federation.run.members == ("a", "b")
 
 
 def test_a_quorum_starts_nothing_without_the_one_that_wants_it():
     play = Play("a", "b", "c", "d", start=StartRule(quorum=2, after_s=0))
     play.idle("a", "b")
-    play.submit("a", 1)
-    play.submit("b", 1)
+    play.prepare("a", 1)
+    play.prepare("b", 1)
     play.come("c")
-    rest(play, 5, "a", "b", "c")
+    play.rest(5, "a", "b", "c")
     assert not is_aligned(play)
-    play.submit("c", 1)
+    play.prepare("c", 1)
     assert play.federation.run.members == ("a", "b", "c")
 
 
@@ -136,8 +131,8 @@ def test_retrain_wakes_everybody_and_carries_its_seed():
     play = finished("a", "b")
     assert play.federation.retrain(42) == 42
     assert play.directive("a") == Gathering("", ("a", "b"), True)
-    play.submit("a", 1)
-    play.submit("b", 1)
+    play.prepare("a", 1)
+    play.prepare("b", 1)
     play.ready("a", "b", run="run-2")
     assert play.directive("a").seed == play.federation.run.seed == 42
     assert play.seeds == {"run-1": SEED, "run-2": 42}
@@ -155,7 +150,7 @@ def test_retrain_draws_a_seed_when_none_is_given():
     play = Play("a")
     assert [play.federation.retrain(None), play.federation.retrain(0)] == [1001, 0]
     play.idle("a")
-    play.submit("a", 1)
+    play.prepare("a", 1)
     assert play.federation.run.seed == 0
 
 
@@ -183,26 +178,26 @@ def test_retrain_is_refused_while_a_run_is_aligned_or_under_way():
 def test_a_run_given_up_before_its_start_keeps_the_wish():
     play = finished("a", "b")
     play.federation.retrain(42)
-    play.submit("a", 1)
-    play.submit("b", 1)
+    play.prepare("a", 1)
+    play.prepare("b", 1)
     assert play.federation.run.id == "run-2"
     play.disconnect("b")
     assert play.directive("a") == Gathering("", ("b",), True)
     play.idle("b")
-    play.submit("b", 1)
+    play.prepare("b", 1)
     assert (play.federation.run.id, play.federation.run.seed) == ("run-3", 42)
 
 
 def test_a_retrain_that_stopped_under_way_is_not_tried_again():
     play = finished("a", "b")
     play.federation.retrain(42)
-    play.submit("a", 1)
-    play.submit("b", 1)
+    play.prepare("a", 1)
+    play.prepare("b", 1)
     play.ready("a", "b", run="run-2")
     play.federation.stopped(play.clients["b"], "the disk is full")
     assert isinstance(play.directive("a"), Stopped)
     play.idle("a", "b")
-    rest(play, 30, "a", "b")
+    play.rest(30, "a", "b")
     assert play.directive("a") == play.directive("b") == IDLE
 
 
@@ -210,7 +205,7 @@ def test_without_labels_anywhere_the_wish_is_dropped():
     play = Play("a")
     play.federation.retrain(None)
     play.come("a", has_head=False, wants_run=False)
-    play.submit("a", 1)
+    play.prepare("a", 1)
     assert isinstance(play.directive("a"), Stopped)
     assert not play.federation.wanted
     play.come("a", has_head=False, wants_run=False)
@@ -223,7 +218,7 @@ def test_a_restarted_coordinator_starts_nothing():
     assert before.directive("a") == IDLE
     after = Play(*roster)
     after.idle(*roster)
-    rest(after, 30, *roster)
+    after.rest(30, *roster)
     assert {after.directive(name) for name in roster} == {IDLE}
 
 
@@ -234,7 +229,7 @@ def test_lost_in_a_run_and_back_with_a_model_it_rests_with_the_others():
     play.idle("b")
     assert play.directive("b") == IDLE
     play.idle("a")
-    rest(play, 30, "a", "b")
+    play.rest(30, "a", "b")
     assert play.directive("a") == play.directive("b") == IDLE
 
 
@@ -244,7 +239,7 @@ def test_lost_in_a_run_and_back_with_a_model_it_helps_one_without():
     play.idle("b")
     play.join("a", 1)
     assert play.directive("b") == Gathering("", ("b",), True)
-    play.submit("b", 1)
+    play.prepare("b", 1)
     assert play.directive("b") == Gathering("run-2", (), True)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from laser_vfl.core.alignment import ClientAlignment, align
+from laser_vfl.core.alignment import ClientAlignment, align_rows
 from laser_vfl.core.learner import Learner, OptimizerSettings, Place
 from laser_vfl.core.oracle import Member
 from laser_vfl.core.plan import Plan, plan_step
@@ -68,7 +68,7 @@ class World:
             k: random.permutation([n for n in range(num) if k in self.observed[n]]).astype(int)
             for k in range(self.num_clients)
         }
-        self.alignments: list[ClientAlignment] = align(
+        self.alignments: list[ClientAlignment] = align_rows(
             [digests_of(self.rows[k]) for k in range(self.num_clients)]
         )
 

@@ -63,20 +63,31 @@ class FakePrediction(PredictionServicer):
         self.answer = lambda request: response_to(request.ids)
         self.abort = None
         self.status = pb.ClientStatus(client="bank", federation="churn")
+        self.alignment = pb.AlignResponse(client="bank", roster=ROSTER, members=ROSTER)
+        self.num_aligned = 0
 
     def Predict(self, request, context):
         """Answer, or end the call."""
         with self.lock:
             self.requests.append(request)
-        if self.abort:
-            code, details, trailing = self.abort
-            context.set_trailing_metadata(trailing)
-            context.abort(code, details)
+        self._perhaps_abort(context)
         return self.answer(request)
 
     def GetClientStatus(self, request, context):
         """Say what was set."""
         return self.status
+
+    def Align(self, request, context):
+        """Say what was set, or end the call."""
+        self.num_aligned += 1
+        self._perhaps_abort(context)
+        return self.alignment
+
+    def _perhaps_abort(self, context):
+        if self.abort:
+            code, details, trailing = self.abort
+            context.set_trailing_metadata(trailing)
+            context.abort(code, details)
 
 
 class FakeCoordinator(CoordinatorServicer):

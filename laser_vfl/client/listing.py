@@ -1,0 +1,81 @@
+"""The people of a table in the order in which this client lists them to others.
+
+The order is drawn from a key that nobody else has. It says nothing about the people or about the
+order of the rows, and it is the same in every run, so that a run can be repeated.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from laser_vfl.client.digest_index import Digests
+from laser_vfl.core.alignment import DIGEST_BYTES, ClientAlignment, listing_order
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A list of distinct people, and at which row of the table each stands."""
+
+    ids: Sequence[str]
+    digests: Digests
+    rows: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def at_rows(self, alignment: ClientAlignment) -> ClientAlignment:
+        """Turn places in this list into rows of the table."""
+        return ClientAlignment(
+            alignment.groups, {g: self.rows[places] for g, places in alignment.rows.items()}
+        )
+
+
+@dataclass(frozen=True)
+class People:
+    """Ids and their digests, as a table has them."""
+
+    ids: Sequence[str]
+    digests: Digests
+
+    def part(self, is_in: Callable[[Digests], npt.NDArray[np.bool_]]) -> "People":
+        """Return some of these people."""
+        places = np.flatnonzero(is_in(self.digests))
+        return People([self.ids[place] for place in places.tolist()], self.digests[places])
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Under which this client finds people, and by which it orders lists of them."""
+
+    digest: bytes
+    """For digests of ids: shared where ids are compared by digests, else this client's own."""
+    order: bytes
+    """Never shared: who knows the order of a list can tell where in it somebody would stand."""
+
+
+NOBODY = People((), np.empty((0, DIGEST_BYTES), dtype=np.uint8))
+
+
+def listing(*parts: People, order: bytes | None = None) -> Listing:
+    """List the people of some tables; one who is in several comes once.
+
+    The order is drawn from the key `order`; without one it is that of the digests.
+    """
+    digests = np.concatenate([NOBODY.digests, *(part.digests for part in parts)])
+    sorted_rows = listing_order(digests)
+    is_first = np.ones(len(digests), dtype=bool)
+    is_first[1:] = (digests[sorted_rows[1:]] != digests[sorted_rows[:-1]]).any(axis=1)
+    rows = sorted_rows[is_first]
+    if order is not None:
+        rows = rows[listing_order(shuffled(digests[rows], order))]
+    ids = [id for part in parts for id in part.ids]
+    return Listing([ids[row] for row in rows.tolist()], digests[rows], rows)
+
+
+def shuffled(digests: Digests, key: bytes) -> Digests:
+    """Return other digests of the same people, whose order only the key tells."""
+    made = [hashlib.blake2b(d, digest_size=DIGEST_BYTES, key=key).digest() for d in digests]
+    return np.frombuffer(b"".join(made), dtype=np.uint8).reshape(len(digests), DIGEST_BYTES)

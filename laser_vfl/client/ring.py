@@ -1,0 +1,345 @@
+"""One client's part in a ring: blind its own lists, add its scalar to those of the others.
+
+A list begins at its owner, passes every other client once, and comes back with all scalars on it.
+Whoever gets one checks it before it goes on: it must be as long as its owner has committed to, of
+points of the group, none of them twice, and, first-hand, exactly what was committed to.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from laser_vfl.client.points_seen import PointsSeen
+from laser_vfl.client.ring_call import Member, Promises, RingCall
+from laser_vfl.core.errors import AlignmentOver, ContractError, printable, quoted
+from laser_vfl.data import POINT_BYTES, check_points, hash_to_curve, multiply
+from laser_vfl.v1 import peer_pb2 as pb
+from laser_vfl.wire.alignments import TABLE_NAMES, TABLES
+from laser_vfl.wire.credentials import Credentials
+from laser_vfl.wire.frames import open_hand_on
+from laser_vfl.wire.identity import identify
+from laser_vfl.wire.protocol import FRAME_OPTIONS
+from laser_vfl.wire.server import connected, open_channel
+from laser_vfl.wire.status import error_from, heed_cancellation, is_ours
+
+POINTS_AT_ONCE = 1024
+"""How many points go into one message, and are worked on by one thread at a time."""
+
+MOST_CHECKED = 1000
+"""How many points of a list that has come home are checked; a bad one there only fails to match."""
+
+MEET_TIMEOUT_S = 20.0
+"""How long to try to reach a peer."""
+
+Item = TypeVar("Item")
+
+
+class Refusal(Exception):
+    """This client cannot go on, and a peer gave cause; `gone` if it only seems to be gone."""
+
+    def __init__(self, peer: str, reason: str, *, gone: bool = False) -> None:
+        super().__init__(f"{peer}: {reason}")
+        self.peer = peer
+        self.reason = reason
+        self.gone = gone
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What this client blinds with: its scalar, the domain of its ids, and threads to do it."""
+
+    scalar: bytes
+    federation: str
+    run: str
+    threads: Executor
+    num_threads: int
+
+    async def blind(self, ids: Sequence[str], table: str) -> bytearray:
+        """Return ids as points under this client's scalar."""
+
+        def work(part: Sequence[str]) -> bytes:
+            points = hash_to_curve(part, federation=self.federation, run=self.run, table=table)
+            return multiply(points, self.scalar)
+
+        blinded = bytearray()
+        async for part in self._in_order(work, _pieces(ids, POINTS_AT_ONCE)):
+            blinded += part
+        return blinded
+
+    def add_scalar(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Multiply points, chunk by chunk, in their order."""
+        return self._in_order(lambda points: multiply(points, self.scalar), chunks)
+
+    async def _in_order(
+        self, work: Callable[[Item], bytes], items: AsyncIterator[Item]
+    ) -> AsyncIterator[bytes]:
+        """Work on as many items at a time as there are threads, and a little ahead."""
+        loop = asyncio.get_running_loop()
+        under_way: deque[asyncio.Future[bytes]] = deque()
+        try:
+            async for item in items:
+                under_way.append(loop.run_in_executor(self.threads, work, item))
+                if len(under_way) > self.num_threads:
+                    yield await under_way.popleft()
+            while under_way:
+                yield await under_way.popleft()
+        finally:
+            for future in under_way:
+                future.cancel()
+
+
+class Ring:
+    """The lists of one alignment on their way. It is used once."""
+
+    def __init__(
+        self, call: RingCall, me: str, tables: Sequence[str], curve: Curve, credentials: Credentials
+    ) -> None:
+        self.call = call
+        self.me = me
+        self.tables = tuple(tables)
+        self._curve = curve
+        self._next = call.after(me)
+        self.previous = call.before(me)
+        self._channel = open_channel(self._next.address, credentials, FRAME_OPTIONS)
+        self._promises: asyncio.Future[Promises] = asyncio.get_running_loop().create_future()
+        self._home: dict[str, asyncio.Future[bytes]] = {
+            table: asyncio.get_running_loop().create_future() for table in tables
+        }
+        self._begun: set[tuple[str, str]] = set()
+        self._arrived: set[tuple[str, str]] = set()
+        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Fails with a Refusal when this client cannot go on, also after its lists are home."""
+        self.num_messages = 0
+        """How many messages have come; while it grows, the ring is alive."""
+        self._is_closed = False
+        self._takers: set[asyncio.Task[Any]] = set()
+        self.has_departed = False
+        """Whether our lists are on their way."""
+
+    @property
+    def hops_to_wait(self) -> int:
+        """How far the nearest list has to come that is on its way and not here; 0 if all are here.
+
+        When a list gets stuck, those who wait for it nearest to its owner know best where.
+        """
+        if not self.has_departed or len(self.call.members) == 1:
+            return 0
+        return min(
+            (
+                self.call.hops(owner, self.me)
+                for (owner, table), promise in self._promises.result().items()
+                if promise.num_points and (owner, table) not in self._arrived
+            ),
+            default=0,
+        )
+
+    async def close(self) -> None:
+        """Let go of everybody who waits."""
+        self._is_closed = True
+        futures: list[asyncio.Future[Any]] = [self._promises, self.failure, *self._home.values()]
+        for waiter in (*futures, *self._takers):
+            waiter.cancel()
+        await self._channel.close()
+
+    async def travel(
+        self, lists: Mapping[str, bytes | bytearray], promises: Promises
+    ) -> dict[str, bytes]:
+        """Send this client's blinded lists around; return them with everybody's scalar on them."""
+        self._promises.set_result(promises)
+        self.has_departed = True
+        if len(self.call.members) == 1:
+            return {table: bytes(points) for table, points in lists.items()}
+        senders = []
+        for table, points in lists.items():
+            if points:
+                chunks = _pieces(memoryview(points), POINTS_AT_ONCE * POINT_BYTES)
+                senders.append(asyncio.create_task(self._hand_on(self.me, table, chunks)))
+            else:
+                self._home[table].set_result(b"")
+        try:
+            await asyncio.gather(*senders, *self._home.values())
+            return {table: future.result() for table, future in self._home.items()}
+        finally:
+            for sender in senders:
+                sender.cancel()
+            await asyncio.gather(*senders, return_exceptions=True)
+
+    async def take(self, first: pb.HandOnRequest, context: Any) -> pb.HandOnResponse:
+        """Take a list from the client before this one, and hand it on, or keep it if it is ours."""
+        sender = identify(first.sender, context).name
+        table = TABLE_NAMES.get(first.table, "")
+        if (sender, first.incarnation) != (self.previous.name, self.previous.incarnation):
+            raise ContractError(f"lists come to {self.me} from {self.previous.name} alone")
+        if first.owner not in self.call.names or table not in self.tables:
+            raise ContractError("that list is of nobody in this alignment")
+        task = asyncio.current_task()
+        assert task is not None
+        self._takers.add(task)
+        try:
+            if (first.owner, table) in self._begun:
+                raise Refusal(sender, f"it sent the {table} list of {first.owner} twice")
+            self._begun.add((first.owner, table))
+            return await self._pass(first, table, context)
+        except ContractError as error:
+            self._fail(Refusal(sender, f"in the {table} list of {first.owner}, {error.message}"))
+            raise
+        except Refusal as refusal:
+            self._fail(refusal)
+            raise ContractError(refusal.reason) from None
+        except asyncio.CancelledError:
+            self._fail(_gone(self.previous, f"it broke off the {table} list of {first.owner}"))
+            if not self._is_closed or task.uncancel():
+                raise
+            # A handler that ends by a cancellation sends no status, and its caller waits for ever.
+            raise AlignmentOver("that alignment is over here") from None
+        finally:
+            self._takers.discard(task)
+
+    async def _pass(self, first: pb.HandOnRequest, table: str, context: Any) -> pb.HandOnResponse:
+        promise = (await asyncio.shield(self._promises))[first.owner, table]
+        arriving = self._checked(first, table, promise.num_points, context)
+        if first.owner == self.me:
+            points = await _joined(arriving)
+            await asyncio.to_thread(check_points, points, MOST_CHECKED)
+            if not self._home[table].done():
+                self._home[table].set_result(points)
+            return pb.HandOnResponse(num_points=promise.num_points)
+        if first.owner == self.previous.name:
+            points = await _joined(arriving)
+            if hashlib.sha256(points).digest() != promise.sha256:
+                raise Refusal(first.owner, f"its {table} list is not the one that it committed to")
+            arriving = _pieces(points, POINTS_AT_ONCE * POINT_BYTES)
+        # The last chunks are held back until all checks have passed: see Curve and _checked.
+        await self._hand_on(first.owner, table, self._curve.add_scalar(arriving))
+        return pb.HandOnResponse(num_points=promise.num_points)
+
+    async def _checked(
+        self, first: pb.HandOnRequest, table: str, num_points: int, context: Any
+    ) -> AsyncIterator[bytes]:
+        """Read a list, and refuse one that is too long, too short, or has a point twice."""
+        seen = PointsSeen(num_points)
+        message: Any = first
+        while message is not grpc.aio.EOF:
+            self.num_messages += 1
+            if message is not first and not message.points:
+                raise ContractError("a message brings no points")
+            if len(message.points) % POINT_BYTES:
+                raise ContractError(f"points have {POINT_BYTES} bytes each")
+            if not seen.have_room_for(message.points):
+                raise ContractError(
+                    f"there are more points than the {num_points} that were committed to"
+                )
+            seen.add(message.points)
+            for part in range(0, len(message.points), POINTS_AT_ONCE * POINT_BYTES):
+                yield message.points[part : part + POINTS_AT_ONCE * POINT_BYTES]
+            message = await context.read()
+        if seen.num_points < num_points:
+            raise Refusal(
+                self.previous.name,
+                f"it broke off the {table} list of {first.owner} after {seen.num_points} of "
+                f"{num_points} points",
+                gone=True,
+            )
+        repeated = await asyncio.to_thread(seen.num_repeated)
+        if repeated:
+            raise ContractError(f"{repeated} points come twice")
+        self._arrived.add((first.owner, table))
+
+    async def _hand_on(self, owner: str, table: str, chunks: AsyncIterator[bytes]) -> None:
+        """Hand a list to the next client."""
+        try:
+            async with asyncio.timeout(MEET_TIMEOUT_S):
+                await connected(self._channel)
+            call = open_hand_on(self._channel)
+            try:
+                await self._write(call, owner, table, chunks)
+                await call
+            finally:
+                call.cancel()
+        except TimeoutError:
+            self._fail(_gone(self._next, f"it cannot be reached at {self._next.address}"))
+        except asyncio.InvalidStateError:
+            self._fail(_gone(self._next, "it closed the connection"))
+        except grpc.aio.AioRpcError as error:
+            heed_cancellation()
+            found = error_from(error, doing="it broke off")
+            if isinstance(found, AlignmentOver):
+                self._fail(_gone(self._next, "it is not in this alignment any more"))
+            elif is_ours(error):
+                self._fail(_gone(self._next, f"it refused a list: {quoted(found.message)}"))
+            else:
+                self._fail(_gone(self._next, printable(found.message)))
+
+    async def _write(self, call: Any, owner: str, table: str, chunks: AsyncIterator[bytes]) -> None:
+        me = self.call.members[self.call.names.index(self.me)]
+        request = pb.HandOnRequest(
+            alignment=self.call.id,
+            sender=me.name,
+            incarnation=me.incarnation,
+            owner=owner,
+            table=TABLES[table],
+        )
+        try:
+            await call.write(request)
+            async for points in chunks:
+                await call.write(pb.HandOnRequest(points=bytes(points)))
+            await call.done_writing()
+        except asyncio.InvalidStateError:
+            await call  # which says why
+            raise
+
+    def _fail(self, refusal: Refusal) -> None:
+        if not self.failure.done():
+            self.failure.set_exception(refusal)
+            self.failure.exception()  # it may be that nobody asks
+
+
+class RingReception:
+    """Where lists arrive, whatever alignment is under way."""
+
+    def __init__(self) -> None:
+        self._ring: Ring | None = None
+
+    @contextlib.asynccontextmanager
+    async def opened(self, ring: Ring) -> AsyncIterator[None]:
+        """Let the members of a ring in, for as long as this client takes part."""
+        self._ring = ring
+        try:
+            yield
+        finally:
+            self._ring = None
+            await asyncio.shield(ring.close())
+
+    async def serve(self, requests: Any, context: Any) -> pb.HandOnResponse:
+        """Take a list in. Everybody is in the ring before it commits, so before lists travel."""
+        first = await context.read()
+        if first is grpc.aio.EOF or first.points:
+            raise ContractError("a list begins with the alignment and its owner, and no points")
+        ring = self._ring
+        if ring is None or ring.call.id != first.alignment:
+            raise AlignmentOver("that alignment is not under way here")
+        return await ring.take(first, context)
+
+
+def _gone(peer: Member, reason: str) -> Refusal:
+    return Refusal(peer.name, reason, gone=True)
+
+
+async def _pieces(items: Any, size: int) -> AsyncIterator[Any]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+async def _joined(chunks: AsyncIterator[bytes]) -> bytes:
+    whole = bytearray()
+    async for chunk in chunks:
+        whole += chunk
+    return bytes(whole)

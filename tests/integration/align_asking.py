@@ -1,0 +1,88 @@
+"""Federations that wait for somebody who never comes, and dry runs of their alignment."""
+
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Process, Site, eventually
+
+from laser_vfl.core.errors import LaserError
+from laser_vfl.remote.operations import align, coordinator_status
+from laser_vfl.wire.credentials import Credentials, load_credentials
+
+NOBODY = "nobody"
+"""A client of the roster that never comes, so that no run begins."""
+
+TIMEOUT_S = 30.0
+
+Counts = dict[frozenset[str], int]
+"""How many samples have a pattern of blocks."""
+
+
+def dry_run(client: Process, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
+    """Have a daemon align, without the time that it takes to start a command."""
+    return align(client.wait_predict(), Credentials(), timeout_s)
+
+
+def refused(client: Process, timeout_s: float = TIMEOUT_S) -> str:
+    """Ask for a dry run that must fail; return what the caller is told."""
+    with pytest.raises(LaserError) as error:
+        dry_run(client, timeout_s)
+    assert "did not answer" not in str(error.value), "the caller waits for an answer in vain"
+    return str(error.value)
+
+
+def refused_by_all(*clients: Process, timeout_s: float = TIMEOUT_S) -> list[str]:
+    """Ask several daemons at the same time for a dry run that must fail."""
+    with ThreadPoolExecutor(len(clients)) as threads:
+        return list(threads.map(lambda client: refused(client, timeout_s), clients))
+
+
+def counts(found: Mapping[str, Any], table: str) -> Counts:
+    """Return the patterns of a table."""
+    patterns = found["tables"][table]["patterns"]
+    return {frozenset(p["blocks"]): p["num_samples"] for p in patterns}
+
+
+def status(site: Site) -> dict[str, Any]:
+    """What the coordinator says of the federation."""
+    credentials = Credentials()
+    if site.authority:
+        tls = {key: Path(path) for key, path in site.authority.issue("tester").items()}
+        credentials = load_credentials(**tls)
+    return coordinator_status(site.address, credentials)
+
+
+def wait_for_activity(site: Site, expected: Mapping[str, str]) -> None:
+    """Wait until the coordinator says that these clients do this."""
+
+    def is_so() -> bool:
+        found = {c["client"]: c["activity"] for c in status(site)["clients"] if c["up"]}
+        return all(found.get(name) == activity for name, activity in expected.items())
+
+    eventually(is_so, f"the federation is {expected}", 30)
+
+
+def run_with(site: Site, name: str, constants: Mapping[str, float], *arguments: str) -> Process:
+    """Start a command with other constants than those of the product."""
+    words = [f"{constant}={value}" for constant, value in constants.items()]
+    insecure = [] if site.authority else ["--insecure"]
+    taken = sum(process.name == name for process in site.processes)
+    command = ["-m", "align_constants", *words, "--", *arguments, *insecure]
+    process = Process(name, command, site.path, f"{name}-{taken}")
+    site.processes.append(process)
+    return process
+
+
+def history(site: Site) -> list[dict[str, Any]]:
+    """The lines of the coordinator's history."""
+    path = site.path / "coordinator-state" / "runs.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def no_tracebacks(site: Site) -> None:
+    for process in site.processes:
+        assert "Traceback" not in process.stderr, process.report()

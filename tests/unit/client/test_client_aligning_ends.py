@@ -1,0 +1,229 @@
+"""Alignments that end early: all hear why, and whoever gave cause is named."""
+
+import asyncio
+import contextlib
+
+import numpy as np
+import pytest
+from client_hall import IDS, Client, Hall, Seat, lists_of
+from client_people import digests_at
+from client_ring import play
+
+from laser_vfl.client import aligning
+from laser_vfl.client.aligning import submit
+from laser_vfl.core.alignment import ClientAlignment, Group
+from laser_vfl.core.errors import (
+    AlignmentOver,
+    AlignmentRefused,
+    ContractError,
+)
+from laser_vfl.core.purpose import Purpose
+from laser_vfl.data import POINT_BYTES
+from laser_vfl.v1 import coordinator_pb2
+from laser_vfl.v1 import peer_pb2 as pb
+from laser_vfl.wire.alignments import TABLES
+
+
+@contextlib.asynccontextmanager
+async def aligning_alone(wire, hall, directory, name="bank"):
+    """Let one client align with others that the test plays, and begin when all have committed."""
+    work = asyncio.create_task(Client(wire, name, directory).align(hall, lists_of(name, IDS[name])))
+    seats = [Seat(hall, other) for other in hall.call.names if other != name]
+    for seat in seats:
+        await seat.commit(
+            hall.call.id,
+            [commitment(table) for table in TABLES],
+        )
+    await Seat(hall, name).directive(lambda told: bool(told.gathering.call.commitments))
+    try:
+        yield work
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+
+
+def commitment(table):
+    return coordinator_pb2.Commitment(table=TABLES[table], num_points=1, sha256=bytes(32))
+
+
+async def absorb(requests, context):
+    """Take a list and never answer."""
+    await asyncio.Event().wait()
+
+
+def test_a_ring_in_which_nothing_comes_stands_still_because_of_the_one_before(
+    wire, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(aligning, "STALL_S", 0.05)
+    monkeypatch.setattr(aligning, "STALL_HOP_S", 0.01)
+    monkeypatch.setattr(aligning, "GRACE_S", 0.02)
+
+    async def scenario(threads):
+        hall = Hall(tuple(IDS))
+        await wire.listen("shop", absorb)
+        async with aligning_alone(wire, hall, tmp_path) as work:
+            with pytest.raises((AlignmentOver, AlignmentRefused)):
+                await work
+        ((by, peer, reason, unreachable),) = hall.refusals
+        assert (by, peer, unreachable) == ("bank", "club", True)
+        assert "nothing has come from it" in reason
+
+    play(scenario)
+
+
+def test_the_coordinator_may_notice_first_that_somebody_has_died(wire, tmp_path, monkeypatch):
+    monkeypatch.setattr(aligning, "STALL_S", 0.02)
+    monkeypatch.setattr(aligning, "STALL_HOP_S", 0.01)
+
+    async def scenario(threads):
+        hall = Hall(tuple(IDS))
+        await wire.listen("shop", absorb)
+        async with aligning_alone(wire, hall, tmp_path) as work:
+            await asyncio.sleep(0.1)
+            assert not work.done()
+            await hall.end(AlignmentOver("lost club: its session ended"))
+            with pytest.raises(AlignmentOver):
+                await work
+        assert not hall.refusals
+
+    play(scenario)
+
+
+def test_an_alignment_that_the_coordinator_ends_is_over_at_once(wire, tmp_path):
+    async def scenario(threads):
+        hall = Hall(tuple(IDS))
+        await wire.listen("shop", absorb)
+        async with aligning_alone(wire, hall, tmp_path) as work:
+            await hall.end(AlignmentRefused("shop refuses because of club"))
+            with pytest.raises(AlignmentRefused, match="shop refuses"):
+                await work
+
+    play(scenario)
+
+
+async def spoil(wire, hall):
+    """Send half a point as the one before the bank."""
+    first = pb.HandOnRequest(
+        alignment=hall.call.id,
+        sender="club",
+        incarnation=3,
+        owner="club",
+        table=TABLES["train"],
+    )
+    await wire.hand("bank", first, pb.HandOnRequest(points=bytes(POINT_BYTES // 2)))
+
+
+def test_who_spoils_a_list_is_named_at_once(wire, tmp_path):
+    async def scenario(threads):
+        hall = Hall(tuple(IDS))
+        await wire.listen("shop", absorb)
+        async with aligning_alone(wire, hall, tmp_path) as work:
+            await spoil(wire, hall)
+            with pytest.raises((AlignmentOver, AlignmentRefused)):
+                await work
+        ((by, peer, reason, unreachable),) = hall.refusals
+        assert (by, peer, unreachable) == ("bank", "club", False)
+        assert len(reason) <= 280
+        assert reason.isprintable()
+
+    play(scenario)
+
+
+def test_who_refuses_hears_of_it_as_the_others_do(wire, tmp_path):
+    """Otherwise somebody who waits there for a dry run would wait for ever."""
+
+    async def scenario(threads):
+        hall = Hall(tuple(IDS), purpose=Purpose.DRY_RUN)
+        await wire.listen("shop", absorb)
+        async with aligning_alone(wire, hall, tmp_path) as work:
+            await spoil(wire, hall)
+            with pytest.raises(AlignmentRefused, match="bank refuses because of club"):
+                await work
+
+    play(scenario)
+
+
+def test_what_comes_when_the_groups_are_made_already_changes_nothing(wire, tmp_path):
+    """The run begins with this client in it; it must not be the only one that gives up."""
+
+    class Late(Seat):
+        submitted, grouped = asyncio.Event(), asyncio.Event()
+
+        async def fetch_alignment(self, alignment, tables):
+            self.submitted.set()
+            await self.grouped.wait()
+            return await super().fetch_alignment(alignment, tables)
+
+        async def refuse(self, alignment, peer, reason, *, unreachable):
+            self.grouped.set()
+            raise AlignmentOver("that alignment is not under way any more")
+
+    async def scenario(threads):
+        hall = Hall(("bank",))
+        seat = Late(hall, "bank")
+        client = Client(wire, "bank", tmp_path)
+        work = asyncio.create_task(client.align(hall, lists_of("bank", IDS["bank"]), seat=seat))
+        await seat.submitted.wait()
+        first = pb.HandOnRequest(
+            alignment=hall.call.id,
+            sender="bank",
+            incarnation=1,
+            owner="bank",
+            table=TABLES["train"],
+        )
+        await wire.hand("bank", first, pb.HandOnRequest(points=bytes(POINT_BYTES // 2)))
+        aligned = await work
+        assert aligned.tables["train"].num_rows == 3
+
+    play(scenario)
+
+
+def test_the_own_commitment_comes_back_as_it_was_made(wire, tmp_path):
+    async def scenario(threads):
+        class Lying(Hall):
+            @property
+            def directive(self):
+                told = super().directive
+                for commitment in told.gathering.call.commitments:
+                    commitment.num_points += 1
+                return told
+
+        hall = Lying(("bank",))
+        with pytest.raises(ContractError):
+            await Client(wire, "bank", tmp_path).align(hall, lists_of("bank", IDS["bank"]))
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("groups", "rows"),
+    [
+        ([(1, 2)], {0: [0, 1]}),
+        ([(1, 4)], {0: [0, 1, 2, 3]}),
+        ([(1, 3)], {0: [0, 1, 1]}),
+        ([(1, 3)], {0: [0, 1, -1]}),
+        ([(1, 2)], {0: [0, 1, 2]}),
+        ([(1, 3)], {1: [0, 1, 2]}),
+        ([(1, 2), (3, 2)], {0: [0, 1], 1: [1, 2]}),
+        ([], {}),
+    ],
+    ids=["few", "many", "twice", "negative", "size", "beyond", "two groups", "none"],
+)
+def test_an_outcome_that_does_not_place_each_row_once_is_refused(groups, rows):
+    told = ClientAlignment(
+        tuple(Group(*group) for group in groups),
+        {g: np.array(places, np.int64) for g, places in rows.items()},
+    )
+
+    class Lying(Seat):
+        async def fetch_alignment(self, alignment, tables):
+            return {"train": told}
+
+    async def scenario(threads):
+        hall = Hall(("bank",))
+        with pytest.raises(ContractError, match="the coordinator"):
+            await submit(
+                Lying(hall, "bank"), hall.call, {"train": digests_at("bank", ["a", "b", "c"])}
+            )
+
+    play(scenario)

@@ -1,0 +1,198 @@
+"""What a client keeps to itself: its key and its names, private, whole or not at all."""
+
+import json
+import stat
+
+import numpy as np
+import pytest
+from client_people import ROSTER, digests_at, namings
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from laser_vfl.client.artifacts import KEY_BYTES, StateDirectory, is_run_id
+from laser_vfl.core.errors import DataError, TrainingStopped
+
+IDS = (["ada", "bob", "cyd"], ["cyd", "dan", "ada"], ["eve"])
+
+
+def mode_of(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def state(tmp_path):
+    return StateDirectory(tmp_path / "state")
+
+
+@pytest.fixture
+def naming(state):
+    """A naming that has been written."""
+    naming = namings(IDS)[1]
+    state.write_naming(naming)
+    return naming
+
+
+@pytest.fixture
+def file(state, naming):
+    return state.path / "models" / naming.run / "naming.safetensors"
+
+
+def test_the_own_key_is_made_once_and_is_private(state):
+    key = state.own_key()
+    assert len(key) == KEY_BYTES
+    assert mode_of(state.path / "own.key") == 0o600
+    assert state.own_key() == key
+    assert StateDirectory(state.path).own_key() == key
+
+
+def test_every_client_has_a_key_of_its_own(tmp_path):
+    keys = {StateDirectory(tmp_path / name).own_key() for name in ROSTER}
+    assert len(keys) == len(ROSTER)
+
+
+def test_half_a_key_is_none(state):
+    path = state.path / "own.key"
+    path.write_bytes(b"short")
+    key = state.own_key()
+    assert len(key) == KEY_BYTES
+    assert path.read_bytes() == key
+    assert mode_of(path) == 0o600
+
+
+def test_a_key_that_cannot_be_kept_is_an_error_for_people(state):
+    (state.path / "own.key").mkdir()
+    with pytest.raises(TrainingStopped, match="cannot be written"):
+        state.own_key()
+
+
+def test_names_are_read_as_they_were_written(state, naming):
+    found = StateDirectory(state.path).read_naming("run-1")
+    assert (found.id, found.run, found.members) == ("alignment-1", "run-1", ROSTER[:3])
+    assert found.scalar == naming.scalar
+    assert found.groups == naming.groups
+    for array in ("digests", "points", "names"):
+        assert np.array_equal(getattr(found, array), getattr(naming, array))
+    for client, ids in enumerate(IDS):
+        asked = digests_at("shop", ids)
+        names, at = found.names_for(asked, client)
+        expected, expected_at = naming.names_for(asked, client)
+        assert (names, at.tolist()) == (expected, expected_at.tolist())
+        assert np.array_equal(found.digests_of(names, client), naming.digests_of(names, client))
+
+
+def test_names_of_nobody_are_read_as_they_were_written(state):
+    (empty,) = namings([[]], run="run-2")
+    state.write_naming(empty)
+    found = state.read_naming("run-2")
+    assert len(found.digests) == len(found.groups) == 0
+    assert found.is_new(digests_at("bank", ["ada"])).all()
+
+
+def test_names_have_a_scalar_and_are_private_also_when_written_again(state, naming, file):
+    assert mode_of(file) == 0o600
+    file.chmod(0o644)
+    state.write_naming(naming)
+    assert mode_of(file) == 0o600
+    assert [child.name for child in file.parent.iterdir()] == [file.name]
+
+
+def test_names_are_no_pickle(file):
+    with safe_open(file, framework="numpy") as opened:
+        assert "scalar" in opened.keys()  # noqa: SIM118
+    assert not file.read_bytes().startswith(b"\x80")
+
+
+def test_a_run_without_names_has_none(state):
+    assert state.read_naming("run-9") is None
+
+
+def test_a_newer_alignment_of_a_run_replaces_the_older(state, naming):
+    newer = namings((["ada"], ["ada", "zoe"]), id="alignment-2")[1]
+    state.write_naming(newer)
+    found = state.read_naming("run-1")
+    assert found.id == "alignment-2"
+    assert len(found.digests) == 2
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: b"no such thing",
+        lambda content: content[:40],
+        lambda content: content[:-7],
+        lambda content: b"\xff" * 8 + content[8:],
+    ],
+    ids=["empty", "text", "head only", "cut off", "length"],
+)
+def test_a_damaged_file_is_an_error_for_people(state, file, damage):
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(DataError, match="cannot be used") as caught:
+        state.read_naming("run-1")
+    assert "train again" in caught.value.hint
+
+
+def without(name):
+    return lambda arrays, metadata: arrays.pop(name)
+
+
+def put(name, change):
+    return lambda arrays, metadata: arrays.update({name: change(arrays[name])})
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        without("scalar"),
+        without("digests"),
+        without("masks"),
+        lambda arrays, metadata: metadata.pop("id"),
+        lambda arrays, metadata: metadata.update(members="[1"),
+        put("sizes", lambda sizes: sizes[:-1]),
+        put("digests", lambda digests: digests[:, :31].copy()),
+        put("digests", lambda digests: digests[:-1].copy()),
+        put("digests", lambda digests: np.concatenate([digests, digests])),
+        put("points", lambda points: points[:-1].copy()),
+        put("points", lambda points: points[:, :31].copy()),
+        put("scalar", lambda scalar: scalar[:-1].copy()),
+        put("group", lambda group: group + 1000),
+        put("place", lambda place: place[:-1].copy()),
+    ],
+    ids=[
+        "no scalar",
+        "no digests",
+        "no masks",
+        "no id",
+        "members",
+        "sizes",
+        "narrow digests",
+        "few digests",
+        "many digests",
+        "few points",
+        "narrow points",
+        "short scalar",
+        "groups",
+        "places",
+    ],
+)
+def test_a_file_whose_parts_do_not_fit_is_an_error_for_people(state, file, damage):
+    with safe_open(file, framework="numpy") as opened:
+        metadata = opened.metadata()
+        arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    damage(arrays, metadata)
+    save_file(arrays, file, metadata)
+    with pytest.raises(DataError, match="cannot be used"):
+        state.read_naming("run-1")
+
+
+def test_where_the_daemon_listens_is_said_for_commands(state):
+    state.write_listening("127.0.0.1:7101")
+    state.write_listening("127.0.0.1:7102")
+    found = json.loads((state.path / "listening.json").read_text())
+    assert found == {"predict": "127.0.0.1:7102"}
+
+
+def test_ids_of_runs_are_names_of_directories():
+    assert is_run_id("20260101-abc_DEF")
+    for text in ("", ".", "..", "a/b", "a\n", "x" * 65, "é"):
+        assert not is_run_id(text)

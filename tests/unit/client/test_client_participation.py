@@ -1,0 +1,186 @@
+"""Dry runs: whoever waits for one hears how it went, also when it does not come about."""
+
+import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from client_hall import Hall
+
+from laser_vfl.client.listing import Keys
+from laser_vfl.client.participation import Means, Participation
+from laser_vfl.core.errors import (
+    AlignmentOver,
+    AlignmentRefused,
+    ContractError,
+    DataError,
+    LaserError,
+    NotReady,
+    NotRegistered,
+    TrainingStopped,
+)
+from laser_vfl.core.purpose import Purpose
+
+
+class Session:
+    """Takes the wish for a dry run, or does not."""
+
+    def __init__(self, problem=None, number=0):
+        self._problem = problem
+        self._number = number
+
+    async def dry_run(self):
+        if self._problem is not None:
+            raise self._problem
+        return self._number
+
+
+def participation(outcome=None, session=None):
+    """A client whose alignments end as told."""
+
+    class Aligning(Participation):
+        async def _align(self, call):
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+    config = SimpleNamespace(name="bank", connect_timeout_s=1.0)
+    means = Means(
+        config=config,
+        own=None,
+        device=None,
+        credentials=None,
+        state=None,
+        session=session or Session(),
+        serving=None,
+        reception=None,
+        aligner=None,
+        keys=Keys(b"digest", b"order"),
+    )
+    return Aligning(means, None)
+
+
+def call(purpose):
+    async def make():
+        return Hall(("bank",), purpose=purpose).call
+
+    return asyncio.run(make())
+
+
+DRY_RUN = call(Purpose.DRY_RUN)
+
+
+def outcome_of(part, *purposes):
+    """Wait for two dry runs while alignments take place; return what each heard."""
+
+    async def run():
+        waiting = [asyncio.create_task(part.dry_run()) for _ in range(2)]
+        await asyncio.sleep(0)
+        for attended in purposes:
+            await asyncio.gather(part.attend(attended), return_exceptions=True)
+        async with asyncio.timeout(1):
+            return await asyncio.gather(*waiting, return_exceptions=True)
+
+    return asyncio.run(run())
+
+
+def test_all_who_wait_get_the_outcome():
+    aligned = object()
+    part = participation(aligned)
+    assert outcome_of(part, DRY_RUN) == [aligned, aligned]
+    assert not part._dry_runs.wishes
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        AlignmentRefused("shop refuses because of club"),
+        DataError("no such column"),
+        ContractError("the coordinator does not place each of our rows once"),
+        NotRegistered("the coordinator does not know this process"),
+        TrainingStopped("alignments.json cannot be written"),
+    ],
+    ids=lambda problem: type(problem).__name__,
+)
+def test_all_who_wait_hear_what_went_wrong(problem):
+    part = participation(problem)
+    heard = outcome_of(part, DRY_RUN)
+    assert all(isinstance(error, LaserError) for error in heard)
+    assert not part._dry_runs.wishes
+
+
+def test_an_alignment_that_is_begun_anew_is_waited_for():
+    part = participation(AlignmentOver("lost shop"))
+
+    async def run():
+        waiting = asyncio.create_task(part.dry_run())
+        await asyncio.sleep(0)
+        await asyncio.gather(part.attend(DRY_RUN), return_exceptions=True)
+        assert not waiting.done()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert not part._dry_runs.wishes
+
+    asyncio.run(run())
+
+
+def test_an_alignment_from_before_the_wish_is_no_answer():
+    part = participation(AlignmentRefused("shop refuses because of club"), Session(number=5))
+
+    async def run():
+        waiting = asyncio.create_task(part.dry_run())
+        await asyncio.sleep(0)
+        for number, is_answer in ((4, False), (5, True)):
+            attended = replace(DRY_RUN, number=number)
+            await asyncio.gather(part.attend(attended), return_exceptions=True)
+            await asyncio.sleep(0)
+            assert waiting.done() == is_answer
+        with pytest.raises(AlignmentRefused):
+            await waiting
+
+    asyncio.run(run())
+
+
+def test_an_answer_may_be_there_before_the_wish_is_confirmed():
+    aligned = object()
+    part = participation(aligned, Session(number=5))
+
+    async def run():
+        await part.attend(replace(DRY_RUN, number=5))
+        async with asyncio.timeout(1):
+            assert await part.dry_run() is aligned
+
+    asyncio.run(run())
+
+
+def test_an_alignment_for_something_else_is_no_dry_run():
+    part = participation(SimpleNamespace(naming=None))
+
+    async def run():
+        waiting = asyncio.create_task(part.dry_run())
+        await asyncio.sleep(0)
+        for purpose in (Purpose.RUN, Purpose.NEWCOMERS):
+            await part.attend(Hall(("bank",), purpose=purpose).call)
+            assert not waiting.done()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def test_a_wish_that_is_not_granted_is_not_waited_for():
+    part = participation(session=Session(NotReady("a run is under way")))
+    assert [type(error) for error in outcome_of(part)] == [NotReady, NotReady]
+    assert not part._dry_runs.wishes
+
+
+def test_what_a_client_does_is_said_while_it_aligns():
+    part = participation(DataError("no such column"))
+    part.activity = "idle"
+    asyncio.run(asyncio.wait_for(_attend(part), 1))
+    assert part.activity == "idle"
+
+
+async def _attend(part):
+    with pytest.raises(DataError):
+        await part.attend(DRY_RUN)

@@ -1,0 +1,59 @@
+"""Points that come twice are found, however the list is cut into messages."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laser_vfl.client.points_seen import PointsSeen
+from laser_vfl.data import POINT_BYTES
+
+FEW = st.builds(
+    lambda first, second, rest: bytes([first]) * 8 + bytes([second]) * 8 + bytes([rest]) * 16,
+    st.integers(0, 2),
+    st.integers(0, 255),
+    st.just(7),
+)
+"""Points of which many agree in the first eight bytes, and only there."""
+
+lists = st.lists(st.one_of(FEW, st.binary(min_size=POINT_BYTES, max_size=POINT_BYTES)), max_size=20)
+
+
+def seen(points, size=3):
+    found = PointsSeen(len(points))
+    for start in range(0, len(points), size):
+        found.add(b"".join(points[start : start + size]))
+    return found
+
+
+@settings(max_examples=50)
+@given(lists, st.integers(1, 5))
+def test_all_repeats_are_counted_and_nothing_else(points, size):
+    found = seen(points, size)
+    assert found.num_points == len(points)
+    assert found.num_repeated() == len(points) - len(set(points))
+    assert found.num_repeated() == len(points) - len(set(points))
+
+
+def test_points_that_begin_alike_are_different():
+    points = [bytes(8) + bytes([number]) + bytes(POINT_BYTES - 9) for number in range(50)]
+    assert seen(points).num_repeated() == 0
+    assert seen([*points, points[17]]).num_repeated() == 1
+    assert seen([*points, points[17], points[17], points[3]]).num_repeated() == 3
+
+
+def test_there_is_room_for_what_was_promised_and_no_more():
+    found = PointsSeen(2)
+    assert found.have_room_for(bytes(2 * POINT_BYTES))
+    assert not found.have_room_for(bytes(3 * POINT_BYTES))
+    found.add(bytes(POINT_BYTES))
+    assert found.have_room_for(bytes(POINT_BYTES))
+    assert not found.have_room_for(bytes(2 * POINT_BYTES))
+    found.add(b"")
+    assert found.num_points == 1
+
+
+@pytest.mark.parametrize("num_promised", [0, 2**63])
+def test_a_promise_costs_no_memory(num_promised):
+    found = PointsSeen(num_promised)
+    assert found.have_room_for(b"")
+    assert found.num_repeated() == 0

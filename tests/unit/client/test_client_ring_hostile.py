@@ -1,0 +1,402 @@
+"""A hostile predecessor: whatever it sends is refused, it is named, and nothing hangs."""
+
+import asyncio
+import contextlib
+
+import grpc
+import pytest
+from client_ring import (
+    ALIGNMENT,
+    IDS,
+    ROSTER,
+    Absorbing,
+    blinded,
+    call_of,
+    cut,
+    list_of,
+    play,
+    promise_of,
+    ring_at,
+)
+from nacl.bindings import crypto_core_ed25519_add
+
+from laser_vfl.client import ring as ring_module
+from laser_vfl.client.ring import Refusal
+from laser_vfl.core.errors import AlignmentOver, ContractError
+from laser_vfl.v1 import coordinator_pb2
+from laser_vfl.v1 import peer_pb2 as pb
+from laser_vfl.wire.alignments import TABLES
+from laser_vfl.wire.status import error_from
+
+IDENTITY = bytes([1]) + bytes(31)
+LOW_ORDER = bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05")
+OFF_CURVE = bytes([2]) + bytes(31)
+
+
+class Hostile:
+    """A client in the middle of a ring of three, whose predecessor sends what the test says."""
+
+    def __init__(self, wire, ring, club):
+        self.wire = wire
+        self.ring = ring
+        self.club = club
+
+    def first(self, owner, table="train", **fields):
+        request = pb.HandOnRequest(
+            alignment=ALIGNMENT,
+            sender="bank",
+            incarnation=1,
+            owner=owner,
+            table=TABLES.get(table, table),
+        )
+        for name, value in fields.items():
+            setattr(request, name, value)
+        return request
+
+    async def send(self, owner, *pieces, certified=None, **fields):
+        messages = [pb.HandOnRequest(points=piece) for piece in pieces]
+        return await self.wire.hand(
+            "shop", self.first(owner, **fields), *messages, certified=certified
+        )
+
+    def check_refused(self, answer, what, *, named="bank", gone=False):
+        """A status that says what was wrong, and the ring blames the one who did it."""
+        assert isinstance(answer, grpc.aio.AioRpcError), answer
+        assert answer.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert what in answer.details()
+        assert isinstance(error_from(answer, doing="handing on"), ContractError)
+        refusal = self.ring.failure.exception()
+        assert isinstance(refusal, Refusal)
+        assert (refusal.peer, refusal.gone) == (named, gone)
+        assert what in refusal.reason
+        assert refusal.reason.isprintable()
+
+    def check_went_no_further(self, owner):
+        """A list that is not right is neither handed on whole nor taken as one's own."""
+        if owner == "shop":
+            assert not self.ring._home["train"].done()
+        else:
+            key = (owner, coordinator_pb2.TABLE_TRAIN)
+            assert key not in self.club.lists
+            # The end of a stream that was cancelled looks like any other, so the last points
+            # must not be sent before all have been checked: the next one would take it for whole.
+            assert len(self.club.arrived.get(key, b"")) < len(list_of(owner))
+
+    def check_turned_away(self, answer, kind=ContractError):
+        """Refused with a status, but nobody is blamed and the ring goes on."""
+        assert isinstance(answer, grpc.aio.AioRpcError), answer
+        assert isinstance(error_from(answer, doing="handing on"), kind)
+        assert not self.ring.failure.done()
+
+
+@pytest.fixture
+def hostile(wire):
+    """Return how to run a scenario at the shop, between a bank that is hostile and a club."""
+
+    def run(scenario, *, departs=True, bank=None):
+        async def inside(threads):
+            club = Absorbing()
+            await wire.listen("club", club.serve)
+            call = call_of("bank", "shop", "club")
+            async with ring_at(wire, call, "shop", ("train",), threads) as ring:
+                here = Hostile(wire, ring, club)
+                promises = {
+                    (name, "train"): promise_of(blinded(IDS, "train", name)) for name in call.names
+                }
+                if bank is not None:
+                    promises["bank", "train"] = promise_of(bank)
+                travelling = None
+                if departs:
+                    own = {"train": blinded(IDS, "train", "shop")}
+                    travelling = asyncio.create_task(ring.travel(own, promises))
+                await scenario(here)
+                if travelling is not None:
+                    travelling.cancel()
+                    await asyncio.gather(travelling, return_exceptions=True)
+
+        play(inside)
+
+    return run
+
+
+def test_the_right_lists_pass(hostile):
+    async def scenario(here):
+        train = coordinator_pb2.TABLE_TRAIN
+        for owner in ("bank", "club", "shop"):
+            answer = await here.send(owner, *cut(list_of(owner)))
+            assert answer == pb.HandOnResponse(num_points=6)
+        assert here.club.lists["bank", train] == blinded(IDS, "train", "bank", "shop")
+        assert here.club.lists["club", train] == blinded(IDS, "train", *ROSTER[:3])
+        home = await asyncio.shield(here.ring._home["train"])
+        assert home == blinded(IDS, "train", *ROSTER[:3])
+        assert not here.ring.failure.done()
+
+    hostile(scenario)
+
+
+OWNERS = pytest.mark.parametrize("owner", ["bank", "club", "shop"])
+MULTIPLIED = pytest.mark.parametrize("owner", ["bank", "club"])
+
+
+@OWNERS
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "one by one"])
+def test_more_points_than_were_committed_to(hostile, owner, at_once):
+    async def scenario(here):
+        points = list_of(owner) + blinded(["one-more"], "train", "bank")
+        answer = await here.send(owner, *([points] if at_once else cut(points)))
+        here.check_refused(answer, "more points than the 6 that were committed to")
+        here.check_went_no_further(owner)
+
+    hostile(scenario)
+
+
+def test_a_list_without_end_is_not_read_to_its_end(hostile):
+    async def scenario(here):
+        call = here.wire.open(ring_module.open_channel("shop:1"))
+        await call.write(here.first("club"))
+        num_written = 0
+        with contextlib.suppress(asyncio.InvalidStateError):
+            for number in range(1000):
+                points = blinded([f"guess-{number}"], "train", "bank")
+                await call.write(pb.HandOnRequest(points=points))
+                num_written += 1
+        assert 6 <= num_written < 20
+        assert here.ring.failure.exception().peer == "bank"
+
+    hostile(scenario)
+
+
+@OWNERS
+def test_fewer_points_than_were_committed_to(hostile, owner):
+    async def scenario(here):
+        answer = await here.send(owner, *cut(list_of(owner))[:-1])
+        here.check_refused(answer, "after 5 of 6 points", gone=True)
+        here.check_went_no_further(owner)
+
+    hostile(scenario)
+
+
+@OWNERS
+def test_no_points_at_all(hostile, owner):
+    async def scenario(here):
+        here.check_refused(await here.send(owner), "after 0 of 6 points", gone=True)
+
+    hostile(scenario)
+
+
+@OWNERS
+def test_half_a_point(hostile, owner):
+    async def scenario(here):
+        points = list_of(owner)
+        answer = await here.send(owner, points[:-16], points[-16:])
+        here.check_refused(answer, "32 bytes each")
+
+    hostile(scenario)
+
+
+@MULTIPLIED
+@pytest.mark.parametrize(
+    ("point", "what"),
+    [
+        (IDENTITY, "is the identity"),
+        (LOW_ORDER, "is of low order"),
+        (OFF_CURVE, "is not a point of the curve"),
+        (b"\xff" * 32, "is not in canonical form"),
+        (bytes(32), "is of low order"),
+        (
+            crypto_core_ed25519_add(blinded(["x"], "train"), LOW_ORDER),
+            "is not of the prime-order group",
+        ),
+    ],
+    ids=["identity", "low order", "off curve", "not canonical", "zero", "mixed order"],
+)
+def test_what_is_no_point_of_the_group(hostile, owner, point, what):
+    """The bank may even have committed to it."""
+    pieces = cut(list_of(owner))
+    pieces[4] = point
+
+    async def scenario(here):
+        here.check_refused(await here.send(owner, b"".join(pieces)), what)
+        here.check_went_no_further(owner)
+
+    hostile(scenario, bank=b"".join(pieces) if owner == "bank" else None)
+
+
+@OWNERS
+def test_a_point_that_comes_twice(hostile, owner):
+    async def scenario(here):
+        pieces = cut(list_of(owner))
+        pieces[5] = pieces[1]
+        answer = await here.send(owner, *pieces)
+        here.check_refused(answer, "1 points come twice")
+        here.check_went_no_further(owner)
+
+    hostile(scenario)
+
+
+@pytest.mark.parametrize("change", ["order", "another"])
+def test_a_list_that_is_not_the_one_committed_to(hostile, change):
+    async def scenario(here):
+        pieces = cut(list_of("bank"))
+        if change == "order":
+            pieces.reverse()
+        else:
+            pieces[2] = blinded(["somebody-else"], "train", "bank")
+        answer = await here.send("bank", *pieces)
+        here.check_refused(answer, "its train list is not the one that it committed to")
+        here.check_went_no_further("bank")
+
+    hostile(scenario)
+
+
+@OWNERS
+def test_a_list_that_comes_twice(hostile, owner):
+    async def scenario(here):
+        pieces = cut(list_of(owner))
+        assert await here.send(owner, *pieces) == pb.HandOnResponse(num_points=6)
+        answer = await here.send(owner, *pieces)
+        here.check_refused(answer, f"it sent the train list of {owner} twice")
+
+    hostile(scenario)
+
+
+def test_a_list_that_comes_twice_at_the_same_time(hostile):
+    async def scenario(here):
+        pieces = cut(list_of("club"))
+        answers = await asyncio.gather(*(here.send("club", *pieces) for _ in range(2)))
+        here.check_refused(answers[1], "it sent the train list of club twice")
+
+    hostile(scenario)
+
+
+def test_messages_that_bring_nothing_are_no_sign_of_life(hostile):
+    """Otherwise a predecessor could keep everybody waiting, and fill the memory with nothing."""
+
+    async def scenario(here):
+        pieces = cut(list_of("club"))
+        answer = await here.send("club", *pieces[:3], b"", b"", *pieces[3:])
+        here.check_refused(answer, "point")
+
+    hostile(scenario)
+
+
+@pytest.mark.parametrize("owner", ["fund", "thief", "", "bank\n"])
+def test_a_list_of_somebody_who_is_no_member(hostile, owner):
+    async def scenario(here):
+        here.check_turned_away(await here.send(owner, *cut(list_of("bank"))))
+
+    hostile(scenario)
+
+
+@pytest.mark.parametrize("table", ["serve", "test", 0, 99])
+def test_a_table_that_is_not_aligned(hostile, table):
+    async def scenario(here):
+        answer = await here.send("bank", *cut(list_of("bank")), table=table)
+        here.check_turned_away(answer)
+
+    hostile(scenario)
+
+
+@pytest.mark.parametrize("sender", ["club", "shop", "thief", ""])
+def test_lists_come_from_the_one_before_alone(hostile, sender):
+    async def scenario(here):
+        pieces = cut(list_of("bank"))
+        answer = await here.send("bank", *pieces, sender=sender)
+        here.check_turned_away(answer)
+        assert await here.send("bank", *pieces) == pb.HandOnResponse(num_points=6)
+
+    hostile(scenario)
+
+
+def test_a_certificate_says_who_sends(hostile):
+    async def scenario(here):
+        pieces = cut(list_of("bank"))
+        answer = await here.send("bank", *pieces, certified="club")
+        assert answer.code() == grpc.StatusCode.PERMISSION_DENIED
+        assert not here.ring.failure.done()
+        answer = await here.send("bank", *pieces, certified="bank")
+        assert answer == pb.HandOnResponse(num_points=6)
+
+    hostile(scenario)
+
+
+@pytest.mark.parametrize("incarnation", [0, 2, 2**64 - 1])
+def test_an_earlier_life_of_the_sender_has_no_say(hostile, incarnation):
+    async def scenario(here):
+        pieces = cut(list_of("bank"))
+        here.check_turned_away(await here.send("bank", *pieces, incarnation=incarnation))
+        assert await here.send("bank", *pieces) == pb.HandOnResponse(num_points=6)
+
+    hostile(scenario)
+
+
+@pytest.mark.parametrize("alignment", ["alignment-0", "", "x" * 1000])
+def test_another_alignment_is_not_under_way(hostile, monkeypatch, alignment):
+    monkeypatch.setattr(ring_module, "MEET_TIMEOUT_S", 0.02)
+
+    async def scenario(here):
+        answer = await here.send("bank", *cut(list_of("bank")), alignment=alignment)
+        here.check_turned_away(answer, AlignmentOver)
+        assert answer.code() == grpc.StatusCode.ABORTED
+        assert "x" * 10 not in answer.details()
+
+    hostile(scenario)
+
+
+def test_an_empty_stream(hostile):
+    async def scenario(here):
+        here.check_turned_away(await here.wire.hand("shop"))
+
+    hostile(scenario)
+
+
+def test_a_list_waits_until_this_client_has_heard_what_was_promised(hostile):
+    async def scenario(here):
+        early = asyncio.create_task(here.send("bank", *cut(list_of("bank"))))
+        await asyncio.sleep(0.01)
+        assert not early.done()
+        promises = {
+            (name, "train"): promise_of(blinded(IDS, "train", name))
+            for name in here.ring.call.names
+        }
+        own = {"train": blinded(IDS, "train", "shop")}
+        travelling = asyncio.create_task(here.ring.travel(own, promises))
+        assert await early == pb.HandOnResponse(num_points=6)
+        travelling.cancel()
+        await asyncio.gather(travelling, return_exceptions=True)
+
+    hostile(scenario, departs=False)
+
+
+@pytest.mark.parametrize("owner", ["bank", "club"])
+def test_who_waits_for_the_promises_is_told_when_the_alignment_ends(hostile, owner):
+    async def scenario(here):
+        waiting = asyncio.create_task(here.send(owner, *cut(list_of(owner))))
+        await asyncio.sleep(0.01)
+        await here.ring.close()
+        async with asyncio.timeout(1):
+            answer = await waiting
+        assert isinstance(error_from(answer, doing="handing on"), AlignmentOver)
+
+    hostile(scenario, departs=False)
+
+
+def test_the_first_failure_is_the_one_that_is_told(hostile):
+    async def scenario(here):
+        await here.send("club", b"half")
+        await here.send("bank", OFF_CURVE * 7)
+        assert "32 bytes each" in here.ring.failure.exception().reason
+
+    hostile(scenario)
+
+
+def test_arrivals_are_a_sign_of_life(hostile):
+    async def scenario(here):
+        before = here.ring.num_messages
+        await here.send("club", *cut(list_of("club")))
+        assert here.ring.num_messages > before
+        between = here.ring.num_messages
+        await here.send("club", *cut(list_of("club")), sender="thief")
+        assert here.ring.num_messages == between
+
+    hostile(scenario)

@@ -1,0 +1,224 @@
+"""The RPCs of an alignment, called without a network."""
+
+import asyncio
+
+import pytest
+from coordinator_calls import OTHER, POINT, TABLES, called, play_out
+
+from laser_vfl.core.errors import (
+    AlignmentOver,
+    AlignmentRefused,
+    ContractError,
+    DataError,
+    NotRegistered,
+    TrainingStopped,
+)
+from laser_vfl.core.purpose import TABLES_UNFIT
+from laser_vfl.v1 import coordinator_pb2 as pb
+
+
+def test_an_alignment_from_the_call_to_the_rows():
+    async def scene(service, a, b):
+        call = await called(a, b)
+        assert (call.id, call.purpose, call.run) == ("run-1", pb.PURPOSE_RUN, "run-1")
+        assert [(m.client, m.incarnation, m.address) for m in call.members] == [
+            ("a", a.incarnation, "a:1"),
+            ("b", b.incarnation, "b:1"),
+        ]
+        await a.commit("run-1")
+        fetching = [asyncio.create_task(caller.fetch("run-1")) for caller in (a, b)]
+        await b.commit("run-1")
+        for caller in (a, b):
+            told = (await caller.hear("commitments")).commitments
+            assert [(c.client, c.table) for c in told] == [(n, t) for n in "ab" for t in TABLES]
+            assert {(c.num_points, c.sha256) for c in told} == {(1, bytes(32))}
+        # A list comes in pieces of any size.
+        await a.submit("run-1", POINT[:5], POINT[5:])
+        await b.submit("run-1", b"", OTHER, tables=TABLES[:1])
+        assert not any(task.done() for task in fetching)
+        await b.submit("run-1", tables=TABLES[1:])
+        of_a, of_b = await asyncio.gather(*fetching)
+        groups = {m.table: [(g.observed, g.size) for g in m.groups] for m in of_a if m.groups}
+        assert groups == {
+            pb.TABLE_TRAIN: [(1, 1), (2, 1)],
+            pb.TABLE_TEST: [(3, 1)],
+            pb.TABLE_SERVE: [(3, 1)],
+        }
+        assert [m.groups for m in of_b] == [m.groups for m in of_a]
+        for messages, group in ((of_a, 0), (of_b, 1)):
+            rows = [(m.table, m.rows.group, m.rows.rows) for m in messages if m.rows.rows]
+            assert rows == [
+                (pb.TABLE_TRAIN, group, bytes(8)),
+                (pb.TABLE_TEST, 0, bytes(8)),
+                (pb.TABLE_SERVE, 0, bytes(8)),
+            ]
+
+    play_out(scene, "a", "b")
+
+
+async def check_ended(alignment, reason, *callers):
+    """All are told that `a` is to blame, and for what."""
+    with pytest.raises(TrainingStopped, match=reason):
+        await callers[-1].fetch(alignment)
+    for caller in callers:
+        told = (await caller.hear("stopped")).stopped
+        assert told.run == alignment
+        assert told.reason.startswith("a cannot take part in the alignment: ")
+        assert reason in told.reason
+
+
+@pytest.mark.parametrize(
+    ("pieces", "table", "reason"),
+    [
+        ([POINT, POINT], pb.TABLE_TRAIN, "submitted twice"),
+        ([POINT, OTHER[:-1]], pb.TABLE_TRAIN, "32 bytes each"),
+        ([POINT], pb.TABLE_TRAIN, "a committed to 2 points of the train table and submitted 1"),
+        ([POINT, OTHER, bytes(32)], pb.TABLE_TEST, "a committed to 2 points"),
+        ([POINT, OTHER], pb.TABLE_UNSPECIFIED, "one of the tables"),
+    ],
+)
+def test_a_list_that_is_refused_ends_the_alignment_and_all_hear_why(pieces, table, reason):
+    async def scene(service, a, b):
+        await called(a, b)
+        await a.commit("run-1", num_points=2)
+        await b.commit("run-1")
+        await b.submit("run-1")
+        with pytest.raises(ContractError, match=reason):
+            await a.submit("run-1", *pieces, tables=[table])
+        await check_ended("run-1", reason, a, b)
+
+    play_out(scene, "a", "b")
+
+
+def test_what_is_in_a_table_is_told_to_its_owner_alone():
+    async def scene(service, a, b):
+        await called(a, b)
+        await b.submit("run-1", tables=TABLES[:1])
+        with pytest.raises(DataError, match="1 samples of the test table of a"):
+            await a.submit("run-1", tables=TABLES[1:2])
+        await check_ended("run-1", TABLES_UNFIT, a, b)
+
+    play_out(scene, "a", "b", scheme="hmac")
+
+
+def test_a_list_for_another_alignment_harms_nobody():
+    async def scene(service, a, b):
+        await called(a, b)
+        for word in (a.commit, a.submit):
+            with pytest.raises(AlignmentOver):
+                await word("run-0")
+        await a.commit("run-1")
+        await b.commit("run-1")
+        await a.submit("run-1")
+        await b.submit("run-1")
+        assert await a.fetch("run-1")
+
+    play_out(scene, "a", "b")
+
+
+@pytest.mark.parametrize("has_committed", [False, True])
+def test_no_more_is_read_than_was_committed_to(has_committed):
+    async def scene(service, a, b):
+        await called(a, b)
+        num_read = 0
+
+        async def endless():
+            nonlocal num_read
+            yield pb.SubmitIdsRequest(
+                client="a", incarnation=a.incarnation, alignment="run-1", table=pb.TABLE_TRAIN
+            )
+            for _ in range(1000):
+                num_read += 1
+                yield pb.SubmitIdsRequest(blinded=POINT)
+
+        await a.commit("run-1")
+        reason = "not everybody has committed yet"
+        if has_committed:
+            await b.commit("run-1")
+            reason = "a committed to 1 points"
+        with pytest.raises(ContractError, match=reason):
+            await service.SubmitIds(endless(), None)
+        assert num_read <= 2
+        await check_ended("run-1", reason, a, b)
+
+    play_out(scene, "a", "b")
+
+
+@pytest.mark.parametrize(
+    ("tables", "reason"),
+    [([pb.TABLE_UNSPECIFIED], "one of the tables"), (TABLES[:2], "one list for each table")],
+)
+def test_a_commitment_is_checked(tables, reason):
+    async def scene(service, a, b):
+        await called(a, b)
+        with pytest.raises(ContractError, match=reason):
+            await a.commit("run-1", tables=tables)
+        await check_ended("run-1", reason, a, b)
+
+    play_out(scene, "a", "b")
+
+
+def test_a_stranger_commits_to_nothing_and_ends_nothing():
+    async def scene(service, a, b):
+        await called(a, b)
+        a.incarnation += 7
+        with pytest.raises(NotRegistered):
+            await a.commit("run-1", tables=TABLES[:2])
+        a.incarnation -= 7
+        await a.commit("run-1")
+
+    play_out(scene, "a", "b")
+
+
+def test_who_waits_for_its_rows_hears_why_there_are_none():
+    async def scene(service, a, b):
+        await called(a, b)
+        fetching = asyncio.create_task(b.fetch("run-1"))
+        await asyncio.sleep(0)
+        with pytest.raises(ContractError, match="cannot be a reason"):
+            await a.refuse("run-1", "b", "two\nlines")
+        with pytest.raises(ContractError, match="cannot be the name of a client"):
+            await a.refuse("run-1", "\x1b", "it does not fit")
+        await a.refuse("run-1", "b", "it sent a point twice")
+        with pytest.raises(TrainingStopped, match="a refused b in the alignment: it sent a point"):
+            await fetching
+        for caller in (a, b):
+            assert (await caller.hear("stopped")).stopped.run == "run-1"
+
+    play_out(scene, "a", "b")
+
+
+def test_who_waits_for_the_rows_of_a_dry_run_hears_why_there_are_none():
+    async def scene(service, a, b):
+        for caller in (a, b):
+            await caller.register()
+            caller.open()
+            await caller.heard.get()
+        await service.DryRun(pb.DryRunRequest(client="a", incarnation=a.incarnation), None)
+        call = await b.hear("call")
+        assert call.purpose == pb.PURPOSE_DRY_RUN
+        fetching = asyncio.create_task(b.fetch(call.id))
+        await asyncio.sleep(0)
+        await a.refuse(call.id, "a", "its table cannot be read")
+        with pytest.raises(AlignmentRefused, match="a cannot take part in the alignment: its"):
+            await fetching
+        # Nobody's registration ends with it.
+        assert (await b.heard.get()).HasField("gathering")
+
+    play_out(scene, "a", "b")
+
+
+def test_the_next_dry_run_begins_when_all_have_their_rows():
+    async def scene(service, a, b):
+        for caller in (a, b):
+            await caller.register()
+            caller.open()
+            await caller.heard.get()
+        request = pb.DryRunRequest(client="a", incarnation=a.incarnation)
+        for _ in range(3):
+            await service.DryRun(request, None)
+            first, second = await asyncio.gather(a.take_part(), b.take_part())
+            assert first == second
+            await asyncio.gather(a.fetch(first), b.fetch(first))
+
+    play_out(scene, "a", "b")
