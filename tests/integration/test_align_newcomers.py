@@ -1,0 +1,149 @@
+"""People who come after the training: they are aligned, and nobody else is again."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+import pytest
+from align_asking import history, no_tracebacks
+from align_tapped import Tapped, lists_handed_to
+from harness import People, Site, eventually
+
+from laser_vfl import Predictor
+from laser_vfl.client.artifacts import StateDirectory
+from laser_vfl.data import POINT_BYTES
+from laser_vfl.v1 import coordinator_pb2 as pb
+
+ROSTER = ["bank", "shop", "telco"]
+NUM_SAMPLES = 50
+KNOWN = [f"person-{i:05d}" for i in range(NUM_SAMPLES)]
+
+Patterns = dict[str, str]
+"""Whose blocks are used for each person."""
+
+FIRST = {"bank": ["new-1", "new-2", "new-3"], "shop": ["new-1", "new-4"], "telco": ["new-1"]}
+SECOND = {"bank": ["new-5"], "shop": ["new-2", "new-5"], "telco": ["new-2"]}
+
+
+@pytest.fixture(scope="module")
+def tapped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tapped]:
+    with Site(tmp_path_factory.mktemp("newcomers"), None) as site, Tapped(site, ROSTER) as tapped:
+        people = People(NUM_SAMPLES)
+        for name in ROSTER:
+            people.write(site.path, name, p_hold=1.0)
+            _serve(site, name, [])
+        tapped.start_coordinator({"epochs": 1})
+        for name in ROSTER:
+            _start(tapped, name)
+        tapped.wait_served()
+        yield tapped
+
+
+def test_only_the_new_ones_travel(tapped: Tapped) -> None:
+    _wait_until_known(tapped, dict.fromkeys(KNOWN, "bank,shop,telco"))
+    for name in ROSTER:
+        sizes = [len(points) // POINT_BYTES for _, points in lists_handed_to(tapped.taps[name])]
+        assert sizes == [NUM_SAMPLES] * len(ROSTER) * 2, "all travel to train, and to be served"
+    before = _num_handed(tapped)
+    for name, ids in FIRST.items():
+        _serve(tapped.site, name, ids)
+    _wait_until_known(
+        tapped,
+        {
+            **dict.fromkeys(KNOWN, "bank,shop,telco"),
+            "new-1": "bank,shop,telco",
+            "new-2": "bank",
+            "new-3": "bank",
+        },
+    )
+    _check_lists(tapped, FIRST, before)
+
+
+def test_who_was_new_before_may_be_new_to_others_now(tapped: Tapped) -> None:
+    before = _num_handed(tapped)
+    for name, ids in SECOND.items():
+        _serve(tapped.site, name, [*FIRST[name], *ids])
+    _wait_until_known(
+        tapped,
+        {
+            KNOWN[0]: "bank,shop,telco",
+            "new-1": "bank,shop,telco",
+            "new-2": "bank,shop,telco",
+            "new-3": "bank",
+            "new-5": "bank,shop",
+        },
+    )
+    _check_lists(tapped, SECOND, before)
+
+
+def test_names_outlive_a_restart(tapped: Tapped) -> None:
+    site = tapped.site
+    run = StateDirectory(site.path / "bank-state").published_run
+    assert run is not None
+    names = {name: StateDirectory(site.path / f"{name}-state").read_naming(run) for name in ROSTER}
+    assert len({naming.id for naming in names.values() if naming}) == 1
+    num_events = len(history(site))
+    before = _num_handed(tapped)
+    for name in ("bank", "shop"):
+        tapped.clients[name].kill()
+        _start(tapped, name)
+    _wait_until_known(tapped, {"new-2": "bank,shop,telco", "new-5": "bank,shop"})
+    assert _num_handed(tapped) == before
+    assert len(history(site)) == num_events, "nothing was aligned again"
+
+
+def test_somebody_whose_features_come_with_a_request(tapped: Tapped) -> None:
+    """The block of bank alone at first, and that of shop once they are aligned."""
+    with Predictor(tapped.clients["bank"].wait_predict(), deadline=10.0) as predictor:
+
+        def blocks() -> str:
+            answer = predictor.predict(["new-4"], features=np.ones((1, 5)))
+            assert answer.errors == (None,)
+            assert answer.block_names[0] in ("bank", "bank,shop")
+            return answer.block_names[0]
+
+        eventually(lambda: blocks() == "bank,shop", "new-4 is aligned", 30)
+    no_tracebacks(tapped.site)
+
+
+def _start(tapped: Tapped, name: str) -> None:
+    data = {"train": f"{name}_train.csv", "serve": f"{name}_serve.csv", "id": "id"}
+    tapped.start(name, data={**data, "label": "kind"})
+
+
+def _serve(site: Site, name: str, ids: list[str]) -> None:
+    """Write a serving table: one who was trained with, and those who came."""
+    trained = pl.read_csv(site.path / f"{name}_train.csv").head(1 + len(ids)).drop("kind")
+    frame = trained.with_columns(pl.Series("id", [trained["id"][0], *ids]))
+    new = site.path / f"{name}_new.csv"
+    frame.write_csv(new)
+    new.replace(site.path / f"{name}_serve.csv")
+
+
+def _wait_until_known(tapped: Tapped, expected: Patterns) -> None:
+    """Wait until bank predicts everybody with the blocks of all who hold them."""
+    ids = list(expected)
+    with Predictor(tapped.clients["bank"].wait_predict(), deadline=10.0) as predictor:
+
+        def is_so() -> bool:
+            found = predictor.predict(ids)
+            return dict(zip(ids, found.block_names, strict=True)) == expected
+
+        eventually(is_so, f"bank predicts with {expected}", 30)
+
+
+def _num_handed(tapped: Tapped) -> dict[str, int]:
+    """How many lists each client was handed so far."""
+    return {name: len(lists_handed_to(tapped.taps[name])) for name in ROSTER}
+
+
+def _check_lists(tapped: Tapped, new: dict[str, list[str]], num_before: dict[str, int]) -> None:
+    """Each list of newcomers has passed everybody once, with them and nobody else."""
+    for name in ROSTER:
+        handed = lists_handed_to(tapped.taps[name])[num_before[name] :]
+        assert {head.table for head, _ in handed} == {pb.TABLE_SERVE}
+        found: Counter[str] = Counter()
+        for head, points in handed:
+            found[head.owner] += len(points) // POINT_BYTES
+        assert found == {owner: len(ids) for owner, ids in new.items()}, name
