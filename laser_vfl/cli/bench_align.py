@@ -83,12 +83,13 @@ def _measure(num_ids: int, options: BenchOptions, num_workers: int) -> dict[str,
         "ids": num_ids,
         "points_per_client": num_listed,
         "seconds": round(seconds, 3),
-        "ids_per_s": round(num_listed / seconds),
+        "ids_per_s": round(num_ids / seconds),
+        "points_per_s": round(num_listed / seconds),
         "bare_us": round(statistics.median(bare_s) * 1e6, 2),
         "ratio": round(seconds / bare_time_s, 3),
         "ratios": [round(one["seconds"] / bare_time_s, 3) for one in rounds],
         "cores_used": round(statistics.median(one["cores"] for one in rounds), 2),
-        "bytes_per_id": round(max(one["bytes"] for one in rounds) / num_listed),
+        "bytes_per_id": round(max(one["bytes"] for one in rounds) / num_ids),
     }
 
 

@@ -25,6 +25,7 @@ from laser_vfl.client.session import Introduction, Session
 from laser_vfl.core.errors import LaserError
 from laser_vfl.core.learner import load_optimizers
 from laser_vfl.data import read_secret
+from laser_vfl.models.bfloat16 import avoid_broken_instructions
 from laser_vfl.v1.prediction_pb2_grpc import add_PredictionServicer_to_server
 from laser_vfl.wire.credentials import Credentials, load_credentials, plaintext
 from laser_vfl.wire.frames import add_exchange, add_hand_on, add_represent
@@ -81,6 +82,8 @@ class ClientDaemon:
         config, own = self._config, self._own
         credentials = _credentials(config, insecure=self._insecure)
         device = pick_device(config.device, where=config.where("device"))
+        if device.type == "cpu" and config.precision == "bfloat16":
+            await asyncio.to_thread(avoid_broken_instructions)
         secret = read_secret(config.id_secret_file) if config.id_secret_file else None
         state = StateDirectory(config.state, where=config.where("state"))
         own_key = state.own_key()

@@ -24,6 +24,7 @@ from laser_vfl.core.schedule import Schedule, in_order
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.core.subsets import mask_of
 from laser_vfl.data import read_secret
+from laser_vfl.models.bfloat16 import avoid_broken_instructions
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,8 @@ def single_process(directory: Path) -> SingleProcess:
     coordinator = load_config(directory / "coordinator.yaml", CoordinatorConfig)
     names = tuple(coordinator.clients)
     configs = [load_config(directory / f"{name}.yaml", ClientConfig) for name in names]
+    if any(config.precision == "bfloat16" for config in configs):
+        avoid_broken_instructions()
     blocks = [load_block(config, read_secret(config.id_secret_file)) for config in configs]
     heads = [name for name, block in zip(names, blocks, strict=True) if block.labels]
     keys = None
