@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import os
 import time
@@ -18,10 +17,11 @@ from laser_vfl.client.digest_index import DigestIndex, Digests
 from laser_vfl.client.ledger import Ledger
 from laser_vfl.client.listing import Listing
 from laser_vfl.client.naming import Naming
-from laser_vfl.client.ring import Curve, Refusal, Ring, RingReception
-from laser_vfl.client.ring_call import Promise, RingCall, read_promises
+from laser_vfl.client.outcome import check_members, check_rows
+from laser_vfl.client.ring import Curve, Refusal, Ring, RingReception, sha256
+from laser_vfl.client.ring_call import Promise, Promises, RingCall, read_promises
 from laser_vfl.client.session import Session
-from laser_vfl.core.alignment import ClientAlignment
+from laser_vfl.core.alignment import ClientAlignment, num_held
 from laser_vfl.core.errors import AlignmentOver, ContractError
 from laser_vfl.core.purpose import Scheme, tables_of
 from laser_vfl.data import POINT_BYTES, new_scalar
@@ -39,6 +39,9 @@ STALL_S = 120.0
 
 STALL_HOP_S = 15.0
 """For so much longer than the one before it a client waits, who knows better where a list is."""
+
+SLOWEST_BYTES_PER_S = 64 * 1024
+"""Who gets a list first-hand keeps it until it is whole, and takes no slower one than this."""
 
 MAX_REASON = 280
 """How long a reason may be that others are told."""
@@ -95,13 +98,13 @@ class Aligner:
         if scheme == "hmac":
             tables = tables_of(call.purpose, scheme)
             digests = {table: lists[table].digests for table in tables}
-            outcome = await submit(self._session, call, digests)
+            outcome = await submit(self._session, call, config.name, digests)
             return Aligned(call, scheme, at_rows(outcome, lists))
         self.ledger.check(call.purpose)
         scalar = known.scalar if known else new_scalar()
         curve = Curve(scalar, config.federation, call.run, self._threads, self._num_threads)
         ring = Ring(call, config.name, tables_of(call.purpose, scheme), curve, self._credentials)
-        attempt = _Attempt(ring, curve, lists, known, self._session, self.ledger)
+        attempt = _Attempt(ring, curve, lists, known, self._session, self.ledger, config.max_people)
         async with self._reception.opened(ring):
             return await attempt.run()
 
@@ -117,7 +120,9 @@ class _Attempt:
         known: Naming | None,
         session: Session,
         ledger: Ledger,
+        max_people: int,
     ) -> None:
+        self._max_people = max_people
         self._ring = ring
         self._curve = curve
         self._lists = lists
@@ -167,10 +172,15 @@ class _Attempt:
         ring, session, lists = self._ring, self._session, self._lists
         call, tables = ring.call, ring.tables
         blinded = {table: await self._curve.blind(lists[table].ids, table) for table in tables}
-        mine = [_commitment(table, points) for table, points in blinded.items()]
+        mine = [
+            await asyncio.to_thread(_commitment, table, points) for table, points in blinded.items()
+        ]
         await session.commit(call.id, mine)
         directive = await session.directive(self._has_commitments)
-        promises = read_promises(directive.gathering.call, call, tables)
+        promises = read_promises(directive.gathering.call, call, tables, self._max_people)
+        for name in call.names:
+            sizes = [f"{promises[name, table].num_points} people to {table}" for table in tables]
+            log.info("%s brings %s", name, ", ".join(sizes))
         if any(
             promises[ring.me, TABLE_NAMES[c.table]] != Promise(c.num_points, c.sha256) for c in mine
         ):
@@ -185,7 +195,9 @@ class _Attempt:
         if self._known is not None:
             people, points["serve"] = _with_known(self._known, people, points["serve"])
         self._is_submitting = True
-        outcome = await submit(session, call, points)
+        outcome = await submit(session, call, ring.me, points)
+        for table, alignment in outcome.items():
+            check_members(num_held(alignment.groups, call.roster), self._most(promises, table))
         serve = outcome.pop("serve")
         naming = await asyncio.to_thread(
             Naming,
@@ -200,16 +212,26 @@ class _Attempt:
         )
         return Aligned(call, "ecdh", {**at_rows(outcome, lists), "serve": serve}, naming)
 
+    def _most(self, promises: Promises, table: str) -> dict[str, int]:
+        """How many people of a table each member can have by what it has committed to."""
+        call, known = self._ring.call, self._known
+        before = num_held(known.groups, call.roster) if known else dict.fromkeys(call.names, 0)
+        return {name: before[name] + promises[name, table].num_points for name in call.names}
+
     async def _stall(self) -> None:
         """Fail when lists that should be on their way are not."""
-        ring, num_seen, seen_at = self._ring, -1, 0.0
+        ring, num_seen, seen_at, departed_at = self._ring, -1, 0.0, 0.0
         while True:
-            hops = ring.hops_to_wait
-            if not hops or num_seen != ring.num_messages:
-                num_seen, seen_at = ring.num_messages, time.monotonic()
-            silent_s = time.monotonic() - seen_at
-            if hops and silent_s > STALL_S + STALL_HOP_S * (hops - 1):
-                reason = f"nothing has come from it for {silent_s:.0f} s"
+            coming, now = ring.coming(), time.monotonic()
+            if not ring.has_departed:
+                departed_at = now
+            if not coming or num_seen != ring.num_messages:
+                num_seen, seen_at = ring.num_messages, now
+            own = [num_points for hops, num_points in coming if hops == 1]
+            if own and now - departed_at > STALL_S + _transfer_s(sum(own)):
+                raise Refusal(ring.previous.name, "its lists come too slowly", gone=True)
+            if coming and now - seen_at > min(_patience_s(*one) for one in coming):
+                reason = f"nothing has come from it for {now - seen_at:.0f} s"
                 raise Refusal(ring.previous.name, reason, gone=True)
             await asyncio.sleep(STALL_HOP_S / 10)
 
@@ -231,14 +253,14 @@ class _Attempt:
 
 
 async def submit(
-    session: Session, call: RingCall, lists: Mapping[str, Digests]
+    session: Session, call: RingCall, me: str, lists: Mapping[str, Digests]
 ) -> dict[str, ClientAlignment]:
     """Submit blinded lists; return where each of their members stands, once all have submitted."""
     for table, blinded in lists.items():
         await session.submit_ids(call.id, table, np.ascontiguousarray(blinded).reshape(-1).data)
     outcome = await session.fetch_alignment(call.id, tuple(lists))
     for table, blinded in lists.items():
-        _check_rows(outcome[table], len(blinded))
+        check_rows(outcome[table], len(blinded), call.roster.index(me), len(call.roster))
     return outcome
 
 
@@ -249,11 +271,21 @@ def at_rows(
     return {table: lists[table].at_rows(alignment) for table, alignment in outcome.items()}
 
 
+def _transfer_s(num_points: int) -> float:
+    """How long a list may take to the client after its owner, which passes nothing on before."""
+    return num_points * POINT_BYTES / SLOWEST_BYTES_PER_S
+
+
+def _patience_s(hops: int, num_points: int) -> float:
+    """How long nothing may come while a list is on its way: nearer to its owner, less."""
+    return STALL_S + (hops - 1) * STALL_HOP_S + (_transfer_s(num_points) if hops > 1 else 0.0)
+
+
 def _commitment(table: str, points: bytes | bytearray) -> pb.Commitment:
     return pb.Commitment(
         table=TABLES[table],
         num_points=len(points) // POINT_BYTES,
-        sha256=hashlib.sha256(points).digest(),
+        sha256=sha256(points),
     )
 
 
@@ -264,13 +296,3 @@ def _with_known(known: Naming, digests: Digests, points: Digests) -> tuple[Diges
         np.concatenate([known.digests[kept], digests]),
         np.concatenate([known.points[kept], points]),
     )
-
-
-def _check_rows(alignment: ClientAlignment, num_rows: int) -> None:
-    """Refuse an outcome that does not place each of our rows once."""
-    groups = alignment.groups
-    if any(g >= len(groups) or len(rows) != groups[g].size for g, rows in alignment.rows.items()):
-        raise ContractError("the coordinator's groups do not have the sizes that it says")
-    rows = np.concatenate([np.empty(0, np.int64), *alignment.rows.values()])
-    if not np.array_equal(np.sort(rows), np.arange(num_rows)):
-        raise ContractError("the coordinator does not place each of our rows once")

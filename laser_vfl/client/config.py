@@ -12,6 +12,7 @@ from laser_vfl.config.paths import RelativePath
 from laser_vfl.config.problems import problem
 from laser_vfl.config.section import ConfigFile, LogLevel, Section
 from laser_vfl.config.tls import TlsFiles
+from laser_vfl.wire.protocol import MAX_POINTS
 
 Task = Literal["auto", "multiclass", "binary", "regression"]
 ClassWeights = Literal["none", "balanced"]
@@ -121,6 +122,7 @@ class ServingConfig(Section):
     requests_per_s: Rate = 1000.0
     samples_per_s: Rate = 10_000.0
     batch_requests: Annotated[bool, Field(strict=True)] = True
+    align_requests: Annotated[bool, Field(strict=True)] = True
 
 
 class ClientConfig(ConfigFile):
@@ -131,6 +133,7 @@ class ClientConfig(ConfigFile):
     listen: Annotated[Address, Field(examples=["127.0.0.1:7001"])]
     advertise: DialAddress | None = None
     predict_listen: Annotated[Address, Field(examples=["127.0.0.1:7101"])] = Address("127.0.0.1", 0)
+    roster: Annotated[list[Name], Field(max_length=64, examples=[["bank", "shop"]])] | None = None
     coordinator: Annotated[DialAddress, Field(examples=["127.0.0.1:7000"])]
     state: Annotated[RelativePath, Field(examples=["./bank-state"])]
     id_secret_file: Annotated[RelativePath, Field(examples=["id.secret"])] | None = None
@@ -144,6 +147,9 @@ class ClientConfig(ConfigFile):
     representation_dim: (
         Annotated[int, Field(strict=True, ge=1, le=65_536, examples=[32])] | None
     ) = None
+    max_people: Annotated[int, Field(strict=True, ge=1, le=MAX_POINTS, examples=[10_000_000])] = (
+        10_000_000
+    )
     alignments_per_day: Annotated[int, Field(strict=True, ge=1, le=100_000, examples=[100])] = 100
     connect_timeout_s: Annotated[
         float, Field(strict=True, gt=0, le=604_800, allow_inf_nan=False, examples=[60])

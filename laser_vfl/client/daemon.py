@@ -23,7 +23,6 @@ from laser_vfl.client.ring import RingReception
 from laser_vfl.client.serving import Serving
 from laser_vfl.client.session import Introduction, Session
 from laser_vfl.core.errors import LaserError
-from laser_vfl.core.learner import load_optimizers
 from laser_vfl.data import read_secret
 from laser_vfl.models.bfloat16 import avoid_broken_instructions
 from laser_vfl.v1.prediction_pb2_grpc import add_PredictionServicer_to_server
@@ -89,7 +88,6 @@ class ClientDaemon:
         own_key = state.own_key()
         keys = Keys(digest=own_key if secret is None else secret, order=own_key)
         block = await asyncio.to_thread(load_block, config, keys.digest)
-        await asyncio.to_thread(load_optimizers)
         ledger = Ledger(state.path / "alignments.json", config.alignments_per_day)
         serving = Serving(config, state, block, own, credentials, device, keys, ledger)
         self.serving = serving

@@ -39,7 +39,8 @@ class DryRuns:
 
     def tell(self, outcome: Outcome, number: int) -> None:
         """Tell whoever waits for this alignment how it ended."""
-        self._last = (number, outcome)
+        is_asking = any(wish.number is None for wish in self.wishes)
+        self._last = (number, outcome) if is_asking else None
         for wish in self.wishes:
             if wish.number is not None and wish.number <= number:
                 _answer(wish, outcome)

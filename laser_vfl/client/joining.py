@@ -163,11 +163,11 @@ class _Waiting:
         if aligned is not None:  # somebody was lost before the start
             self._aligned = None
             self._session.report(state=pb.CLIENT_STATE_JOINING, run="")
+        if gathering.wanted and self._preparing is None:
+            self._preparing = asyncio.create_task(self._prepare())
         if gathering.call.id and gathering.call.id != self._attended:
             self._attended = gathering.call.id
             await self._attend(read_call(gathering.call, self._welcome.roster, self._client))
-        elif gathering.wanted and self._preparing is None:
-            self._preparing = asyncio.create_task(self._prepare())
         return None
 
     async def _prepare(self) -> None:

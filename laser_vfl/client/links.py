@@ -15,6 +15,7 @@ from laser_vfl.core.errors import ContractError, LaserError, TrainingStopped
 from laser_vfl.v1 import peer_pb2 as pb
 from laser_vfl.wire.credentials import Credentials
 from laser_vfl.wire.frames import open_exchange
+from laser_vfl.wire.identity import identify
 from laser_vfl.wire.server import Options, connected, open_channel
 from laser_vfl.wire.status import error_from
 
@@ -168,6 +169,7 @@ class Links:
     async def admit(self, hello: pb.Frame, context: Any) -> None:
         """Let an earlier peer in."""
         view = self.view
+        identify(hello.sender, context)
         if (hello.run, hello.generation) != (view.run, view.generation):
             raise ContractError("that run is not the one under way here")
         caller = next((peer for peer in view.peers if peer.name == hello.sender), None)

@@ -24,6 +24,7 @@ from laser_vfl.client.session import Session, Welcome
 from laser_vfl.core.errors import (
     AlignmentOver,
     AlignmentRefused,
+    ContractError,
     DataError,
     LaserError,
     LimitExceeded,
@@ -132,6 +133,14 @@ class Participation:
                 where=config.where("name"),
                 hint="add id_secret_file, with the secret that all its clients have",
             )
+        if config.roster is not None and welcome.roster != tuple(config.roster):
+            raise MismatchError(
+                f"the coordinator's clients are {', '.join(welcome.roster)}",
+                where=config.where("roster"),
+                hint="this client joins only with the roster of its own configuration; correct one",
+            )
+        if welcome.scheme == "hmac":
+            log.warning("ids are compared under the secret that all clients share, not by ecdh")
         self._scheme, self.roster = welcome.scheme, welcome.roster
         self._dry_runs.tell_all(NotReady("the coordinator lost touch", hint="ask again"))
         place = welcome.roster.index(config.name)
@@ -172,7 +181,7 @@ class Participation:
         if call.purpose is Purpose.DRY_RUN:
             self._dry_runs.tell(aligned, call.number)
         elif call.purpose is Purpose.NEWCOMERS and aligned.naming is not None:
-            await asyncio.to_thread(self._means.serving.rename, aligned.naming)
+            await self._means.serving.rename(aligned.naming)
             log.info("people are named by alignment %s from now on", call.id)
         return aligned
 
@@ -190,8 +199,15 @@ class Participation:
                     f"{means.config.name} has no scalar of run {call.run} with these members",
                     hint="train again with `laser-vfl retrain`",
                 )
+            if edition is None or edition.model.roster != self.roster:
+                raise DataError(
+                    "the roster has changed since the training, and names do not fit it any more",
+                    hint="train again with `laser-vfl retrain`",
+                )
             newcomers = await asyncio.to_thread(means.serving.newcomers)
             return await means.aligner.align(call, scheme, {"serve": newcomers}, known)
+        if means.state.has_model(call.id):
+            raise ContractError("the coordinator calls to a run that has been")
         block = self._block
         if call.purpose is Purpose.DRY_RUN:
             block = await asyncio.to_thread(self._load_block)

@@ -4,6 +4,8 @@ import numpy as np
 
 from laser_vfl.data import POINT_BYTES
 
+MAX_PARTS = 4096
+
 KEPT_BYTES = 16
 """Two different points agree in so many bytes by chance once in 2^128."""
 
@@ -25,6 +27,8 @@ class PointsSeen:
         rows = np.frombuffer(points, dtype=np.uint64).reshape(-1, POINT_BYTES // 8)
         self.num_points += len(rows)
         self._parts.append(rows[:, : KEPT_BYTES // 8].copy())
+        if len(self._parts) > MAX_PARTS:  # small ones cost more than what they hold
+            self._parts = [np.concatenate(self._parts)]
 
     def num_repeated(self) -> int:
         """Return how many of the points have come before."""

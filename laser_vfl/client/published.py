@@ -45,6 +45,8 @@ class PublishedModel:
     models: nn.ModuleDict
     device: torch.device
     precision: str
+    alignment: str
+    """How ids were compared in its run: "ecdh" or "hmac"."""
 
     @property
     def wire_dtype(self) -> torch.dtype:
@@ -128,6 +130,7 @@ def _from_manifest(
         models=models.to(device).eval(),
         device=device,
         precision=str(manifest["precision"]),
+        alignment=str(manifest["alignment"]),
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from laser_vfl.client.points_seen import PointsSeen
 from laser_vfl.client.ring_call import Member, Promises, RingCall
@@ -110,7 +111,7 @@ class Ring:
         self.previous = call.before(me)
         self._channel = open_channel(self._next.address, credentials, FRAME_OPTIONS)
         self._promises: asyncio.Future[Promises] = asyncio.get_running_loop().create_future()
-        self._home: dict[str, asyncio.Future[bytes]] = {
+        self._home: dict[str, asyncio.Future[bytes | bytearray]] = {
             table: asyncio.get_running_loop().create_future() for table in tables
         }
         self._begun: set[tuple[str, str]] = set()
@@ -124,22 +125,15 @@ class Ring:
         self.has_departed = False
         """Whether our lists are on their way."""
 
-    @property
-    def hops_to_wait(self) -> int:
-        """How far the nearest list has to come that is on its way and not here; 0 if all are here.
-
-        When a list gets stuck, those who wait for it nearest to its owner know best where.
-        """
+    def coming(self) -> list[tuple[int, int]]:
+        """The lists that are on their way and not all here: how far they come, and how long."""
         if not self.has_departed or len(self.call.members) == 1:
-            return 0
-        return min(
-            (
-                self.call.hops(owner, self.me)
-                for (owner, table), promise in self._promises.result().items()
-                if promise.num_points and (owner, table) not in self._arrived
-            ),
-            default=0,
-        )
+            return []
+        return [
+            (self.call.hops(owner, self.me), promise.num_points)
+            for (owner, table), promise in self._promises.result().items()
+            if promise.num_points and (owner, table) not in self._arrived
+        ]
 
     async def close(self) -> None:
         """Let go of everybody who waits."""
@@ -151,12 +145,12 @@ class Ring:
 
     async def travel(
         self, lists: Mapping[str, bytes | bytearray], promises: Promises
-    ) -> dict[str, bytes]:
+    ) -> dict[str, bytes | bytearray]:
         """Send this client's blinded lists around; return them with everybody's scalar on them."""
         self._promises.set_result(promises)
         self.has_departed = True
         if len(self.call.members) == 1:
-            return {table: bytes(points) for table, points in lists.items()}
+            return dict(lists)
         senders = []
         for table, points in lists.items():
             if points:
@@ -188,8 +182,9 @@ class Ring:
                 raise Refusal(sender, f"it sent the {table} list of {first.owner} twice")
             self._begun.add((first.owner, table))
             return await self._pass(first, table, context)
-        except ContractError as error:
-            self._fail(Refusal(sender, f"in the {table} list of {first.owner}, {error.message}"))
+        except (ContractError, DecodeError) as error:
+            found = error.message if isinstance(error, ContractError) else "a message is unreadable"
+            self._fail(Refusal(sender, f"in the {table} list of {first.owner}, {found}"))
             raise
         except Refusal as refusal:
             self._fail(refusal)
@@ -214,7 +209,7 @@ class Ring:
             return pb.HandOnResponse(num_points=promise.num_points)
         if first.owner == self.previous.name:
             points = await _joined(arriving)
-            if hashlib.sha256(points).digest() != promise.sha256:
+            if await asyncio.to_thread(sha256, points) != promise.sha256:
                 raise Refusal(first.owner, f"its {table} list is not the one that it committed to")
             arriving = _pieces(points, POINTS_AT_ONCE * POINT_BYTES)
         # The last chunks are held back until all checks have passed: see Curve and _checked.
@@ -338,8 +333,13 @@ async def _pieces(items: Any, size: int) -> AsyncIterator[Any]:
         yield items[start : start + size]
 
 
-async def _joined(chunks: AsyncIterator[bytes]) -> bytes:
+async def _joined(chunks: AsyncIterator[bytes]) -> bytearray:
     whole = bytearray()
     async for chunk in chunks:
         whole += chunk
-    return bytes(whole)
+    return whole
+
+
+def sha256(points: bytes | bytearray) -> bytes:
+    """Return what a client commits to for these points."""
+    return hashlib.sha256(points).digest()

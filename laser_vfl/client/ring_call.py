@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from laser_vfl.client.artifacts import is_run_id
-from laser_vfl.core.errors import ContractError
+from laser_vfl.core.errors import ContractError, LimitExceeded
 from laser_vfl.core.purpose import Purpose
 from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.wire.alignments import PURPOSES_BY_CODE, TABLE_NAMES
-from laser_vfl.wire.protocol import MAX_POINTS
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,7 @@ class RingCall:
     purpose: Purpose
     run: str
     members: tuple[Member, ...]
+    roster: tuple[str, ...]
     number: int = 0
     """Alignments are counted."""
 
@@ -73,11 +73,13 @@ def read_call(message: pb.AlignmentCall, roster: Sequence[str], me: str) -> Ring
     names = [member.name for member in members]
     if names != [name for name in roster if name in names] or me not in names:
         raise ContractError("the members of an alignment are on the roster, and in its order")
-    return RingCall(message.id, purpose, message.run, members, message.number)
+    return RingCall(message.id, purpose, message.run, members, tuple(roster), message.number)
 
 
-def read_promises(message: pb.AlignmentCall, call: RingCall, tables: Sequence[str]) -> Promises:
-    """Read what everybody has committed to; nobody may be left out."""
+def read_promises(
+    message: pb.AlignmentCall, call: RingCall, tables: Sequence[str], max_people: int
+) -> Promises:
+    """Read what everybody has committed to; nobody may be left out, or bring too many."""
     promises = {
         (c.client, TABLE_NAMES.get(c.table, "")): Promise(c.num_points, c.sha256)
         for c in message.commitments
@@ -85,6 +87,10 @@ def read_promises(message: pb.AlignmentCall, call: RingCall, tables: Sequence[st
     expected = {(name, table) for name in call.names for table in tables}
     if len(message.commitments) != len(expected) or set(promises) != expected:
         raise ContractError("the coordinator tells of other commitments than those of the members")
-    if any(promise.num_points > MAX_POINTS for promise in promises.values()):
-        raise ContractError(f"nobody may bring more than {MAX_POINTS} people")
+    for (client, table), promise in promises.items():
+        if promise.num_points > max_people:
+            raise LimitExceeded(
+                f"{client} brings {promise.num_points} people in its {table} list",
+                hint=f"this client takes part with at most {max_people}; raise max_people",
+            )
     return promises

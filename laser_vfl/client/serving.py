@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from laser_vfl.client.artifacts import StateDirectory
+from laser_vfl.client.artifacts import StateDirectory, unusable
 from laser_vfl.client.asking import Asker
 from laser_vfl.client.batching import Batcher
 from laser_vfl.client.block import Block, OwnModels, table_spec
@@ -74,6 +75,7 @@ class Serving:
         self._keys = keys
         self._ledger = ledger
         self._visitors: dict[bytes, str] = {}
+        self._visiting = threading.Lock()
         self.num_newcomers = 0
         """How many people have no name yet; who is in a table and in a request counts twice."""
         self._editions: dict[str, Edition] = {}
@@ -118,7 +120,8 @@ class Serving:
         edition = self.current
         if edition is None or edition.naming is None:
             return listing()
-        ids = list(self._visitors.values())
+        with self._visiting:
+            ids = list(self._visitors.values())
         visitors = People(ids, self.blind(ids))
         new = [part.part(edition.naming.is_new) for part in (*edition.holdings.people, visitors)]
         return listing(*new, order=self._keys.order)
@@ -128,22 +131,29 @@ class Serving:
 
         They are asked for at peers once they have a name.
         """
-        if edition.naming is None or len(self._visitors) + len(ids) > MAX_VISITORS:
+        if edition.naming is None or not self.config.serving.align_requests:
             return
-        num_before = len(self._visitors)
-        for place in np.flatnonzero(edition.naming.is_new(digests)).tolist():
-            self._visitors[digests[place].tobytes()] = ids[place]
-        self.num_newcomers += len(self._visitors) - num_before
+        new = np.flatnonzero(edition.naming.is_new(digests)).tolist()
+        with self._visiting:
+            if len(self._visitors) + len(new) > MAX_VISITORS:
+                return
+            num_before = len(self._visitors)
+            self._visitors |= {digests[place].tobytes(): ids[place] for place in new}
+            self.num_newcomers += len(self._visitors) - num_before
 
-    def rename(self, naming: Naming) -> None:
+    async def rename(self, naming: Naming) -> None:
         """Name people by a newer alignment from now on."""
         edition = self._editions.get(naming.run)
-        self._state.write_naming(naming)
+        await asyncio.to_thread(self._state.write_naming, naming)
         if edition is not None:
             edition.rename(naming)
-            named = {digest.tobytes() for digest in naming.digests}
+            await asyncio.to_thread(self._forget_named, naming)
+            await asyncio.to_thread(self._count_newcomers)
+
+    def _forget_named(self, naming: Naming) -> None:
+        named = {digest.tobytes() for digest in naming.digests}
+        with self._visiting:
             self._visitors = {d: id for d, id in self._visitors.items() if d not in named}
-            self._count_newcomers()
 
     def _count_newcomers(self) -> None:
         self.num_newcomers = len(self.newcomers())
@@ -254,6 +264,9 @@ class Serving:
 
     def _load(self, run: str) -> Edition:
         model = load_published(self.config, self._state, run, self._own, self._device)
+        naming = self._state.read_naming(run)
+        if naming is None and model.alignment == "ecdh":
+            raise unusable(self._state.path / "models" / run, "naming.safetensors is missing")
         together = self.config.serving.batch_requests
         example = torch.zeros(model.encoding.input_shape)
         width = model.settings.representation_dim
@@ -264,7 +277,7 @@ class Serving:
             Batcher(model.outputs, torch.zeros(width), self.executor, together=together)
             if model.labels
             else None,
-            naming=self._state.read_naming(run),
+            naming=naming,
         )
 
     def _renew(self, edition: Edition) -> None:

@@ -23,6 +23,9 @@ from laser_vfl.wire.status import error_from, heed_cancellation, is_ours
 
 log = logging.getLogger(__name__)
 
+ROW_BYTES = 8
+"""A row on the wire is a little-endian int64."""
+
 Buffer = bytes | bytearray | memoryview
 
 RETRY_S = 0.5
@@ -189,6 +192,8 @@ class Session:
                 if table not in groups:
                     raise ContractError("the coordinator aligned a table that nobody submitted")
                 groups[table].extend(piece.groups)
+                if len(piece.rows.rows) % ROW_BYTES:
+                    raise ContractError(f"the coordinator's rows have {ROW_BYTES} bytes each")
                 if piece.HasField("rows"):
                     rows[table].setdefault(piece.rows.group, bytearray()).extend(piece.rows.rows)
         return {

@@ -1,6 +1,7 @@
 """One alignment at the coordinator: who is called, who has committed, what was submitted."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -40,6 +41,7 @@ class Alignment:
     over_at: float = 0.0
     _commitments: dict[str, tuple[Commitment, ...]] = field(default_factory=dict)
     _lists: dict[str, dict[str, npt.NDArray[np.uint8]]] = field(default_factory=dict)
+    _submitting: set[tuple[str, str]] = field(default_factory=set)
     _fetched: set[str] = field(default_factory=set)
     _is_taken: bool = False
 
@@ -102,11 +104,24 @@ class Alignment:
             raise ContractError(f"{client} has submitted its lists already")
         if table not in self.tables:
             raise ContractError(f"the {table} table is not aligned now")
+        if num_ids > MAX_POINTS:
+            raise ContractError(f"nobody may bring more than {MAX_POINTS} people")
         if self.scheme == "ecdh":
             committed = self._committed(client, table)
             # Newcomers are committed to; those who were aligned before are submitted with them.
             if num_ids > committed and self.purpose is not Purpose.NEWCOMERS:
                 raise _other_size(client, table, committed, num_ids)
+
+    @contextmanager
+    def submitting(self, client: str, table: str) -> Iterator[None]:
+        """Take in one list of a client's table at a time, so that no more than that is held."""
+        if (client, table) in self._submitting:
+            raise ContractError(f"{client} submits its {table} list twice")
+        self._submitting.add((client, table))
+        try:
+            yield
+        finally:
+            self._submitting.discard((client, table))
 
     def submit(self, client: str, table: str, blinded: npt.NDArray[np.uint8]) -> None:
         """Take the blinded ids of one table, which are known to be distinct."""

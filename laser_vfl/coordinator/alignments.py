@@ -1,6 +1,7 @@
 """Which alignment is under way, whom it calls, and which comes next."""
 
 import logging
+import math
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
 from laser_vfl.coordinator.alignment import Alignment, Lists, Results
@@ -34,10 +35,12 @@ class Alignments:
         new_id: Callable[[], str],
         on_event: Note,
         members_of: MutableMapping[str, tuple[str, ...]] | None = None,
+        timeout_s: float = math.inf,
     ) -> None:
         self.scheme = scheme
+        self._timeout_s = timeout_s
         self.current: Alignment | None = None
-        self.dry_run_for = ""
+        self.dry_run_for: set[str] = set()
         """Who asked for a dry run that has not been done yet."""
         self._roster = roster
         self._new_id = new_id
@@ -99,9 +102,9 @@ class Alignments:
     ) -> None:
         """Begin an alignment. For newcomers it uses the scalars of the run that they come to."""
         if self.current is not None and not self.current.is_over:
-            self._on_event("given up", self.current, "a run goes first")
+            self._give_up(self.current, "a run goes first")
         if purpose is Purpose.RUN:
-            self.dry_run_for = ""
+            self.dry_run_for.clear()
         ring = tuple(registration.as_ring_member() for registration in members)
         id = self._new_id()
         self._num_begun += 1
@@ -158,20 +161,38 @@ class Alignments:
             self._answered(alignment)
 
     def _answered(self, alignment: Alignment) -> None:
-        """Drop the wish for a dry run, unless it is of somebody who was not called to this one."""
-        if self.dry_run_for in alignment.members:
-            self.dry_run_for = ""
+        """Drop the wishes for a dry run of those who were called to this one."""
+        self.dry_run_for.difference_update(alignment.members)
 
-    def lost(self, registration: Registration, reason: str) -> None:
+    def lost(self, registration: Registration, reason: str, now: float) -> None:
         """An alignment needs all of its members; without one of them it is given up."""
-        if self.dry_run_for == registration.client:
-            self.dry_run_for = ""
+        self.dry_run_for.discard(registration.client)
         current = self.current
         if current is None or current.is_over or not current.has(registration):
             return
         log.warning("lost %s in the alignment: %s", registration.client, reason)
+        if current.purpose is Purpose.NEWCOMERS:
+            self._newcomers_wait_until = now + AFTER_REFUSAL_S
+        self._give_up(current, f"lost {registration.client}: {reason}")
+
+    def make_way(self, now: float) -> None:
+        """Give up an alignment that is not for a run, if one that could start has waited enough."""
+        current = self.current
+        if current is None or current.is_over or current.purpose is Purpose.RUN:
+            return
+        if now > current.begun_at + YIELD_S:
+            self._give_up(current, "a run goes first")
+
+    def late(self, now: float) -> Alignment | None:
+        """Return the alignment under way, if it has taken too long."""
+        current = self.current
+        if current is None or current.is_over or now <= current.begun_at + self._timeout_s:
+            return None
+        return current
+
+    def _give_up(self, alignment: Alignment, reason: str) -> None:
         self.current = None
-        self._on_event("given up", current, f"lost {registration.client}: {reason}")
+        self._on_event("given up", alignment, reason)
 
     def tick(
         self, registrations: Mapping[str, Registration], now: float, *, is_wanted: bool
@@ -182,9 +203,9 @@ class Alignments:
                 return
             self.current = None
         there = [r for n in self._roster if (r := registrations.get(n)) and r.available]
-        if any(r.client == self.dry_run_for for r in there):
+        if any(r.client in self.dry_run_for for r in there):
             self.call(Purpose.DRY_RUN, there, now)
-        elif not is_wanted and now >= self._newcomers_wait_until:
+        elif self.scheme == "ecdh" and not is_wanted and now >= self._newcomers_wait_until:
             for run in sorted({r.model_run for r in there if r.num_newcomers or r.naming}):
                 members = [r for r in there if r.model_run == run]
                 is_whole = tuple(r.client for r in members) == self._members_of.get(run)

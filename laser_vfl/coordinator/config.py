@@ -35,6 +35,9 @@ class CoordinatorConfig(ConfigFile):
     ]
     training: TrainingSettings
     alignment: Scheme = "ecdh"
+    alignment_timeout_s: Annotated[
+        float, Field(strict=True, gt=0, le=604_800, allow_inf_nan=False, examples=[21_600])
+    ] = 21_600.0
     start: StartRule | None = None
     tls: TlsFiles | None = None
     heartbeat_timeout_s: Annotated[

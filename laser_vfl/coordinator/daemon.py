@@ -46,6 +46,7 @@ async def run_coordinator(
         on_event=note,
         scheme=config.alignment,
         members_of=members_of,
+        alignment_timeout_s=config.alignment_timeout_s,
     )
     service = CoordinatorService(config.federation, config.training, federation)
     server = await start_server(

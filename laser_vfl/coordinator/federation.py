@@ -66,10 +66,13 @@ class Federation:
         on_event: Callable[[str, Run | Alignment, str], None] = lambda event, run, reason: None,
         scheme: Scheme = "ecdh",
         members_of: MutableMapping[str, tuple[str, ...]] | None = None,
+        alignment_timeout_s: float = math.inf,
     ) -> None:
         self.roster = tuple(roster)
         self.run: Run | None = None
-        self.alignments = Alignments(self.roster, scheme, new_run_id, on_event, members_of)
+        self.alignments = Alignments(
+            self.roster, scheme, new_run_id, on_event, members_of, alignment_timeout_s
+        )
         self._start = start
         self._heartbeat_timeout_s = heartbeat_timeout_s
         self._step_timeout_s = step_timeout_s
@@ -165,22 +168,14 @@ class Federation:
         if unreachable and accused and now - accused.seen_at > SILENT_S:
             self._lose(accused, f"{registration.client} cannot reach it, and it is silent")
             return
-        reason = _refusal(registration.client, peer, reason)
-        self.alignments.abort(current, reason, now)
-        if current.purpose is not Purpose.RUN:
-            return
-        self._retrain_seed = None
-        self._last = (current.id, reason)
-        for name in current.members:
-            if name in self._registrations:
-                self._registrations[name].verdict = Stopped(current.id, reason)
+        self._abort(current, _refusal(registration.client, peer, reason), now)
 
     def dry_run(self, registration: Registration) -> None:
         """Align everybody who is there as soon as nothing else is under way."""
         if self.run is not None or self.alignments.is_for_run:
             raise NotReady("a run is under way", hint="ask again when it has finished")
         log.info("%s asked for a dry run of the alignment", registration.client)
-        self.alignments.dry_run_for = registration.client
+        self.alignments.dry_run_for.add(registration.client)
 
     def heartbeat(
         self,
@@ -263,6 +258,11 @@ class Federation:
                 self._lose(registration, f"it has been at one step for {busy_s:.0f} s")
             elif self._is_elsewhere(registration) and busy_s > self._heartbeat_timeout_s:
                 self._lose(registration, "it left the run")
+        if (late := self.alignments.late(now)) is not None:
+            names = ", ".join(late.waiting_for) or "the coordinator"
+            self._abort(late, f"the alignment took too long; it still waits for {names}", now)
+        if self.wanted and self._is_quorate:
+            self.alignments.make_way(now)
         may_call = self.alignments.may_call(self._registrations, now)
         if self.run is None and may_call and self._may_start(now):
             self._begin(now)
@@ -345,6 +345,12 @@ class Federation:
         has_wisher = self._retrain_seed is not None or any(r.wants_run for r in complete)
         return has_wisher and now - self._quorum_since >= self._start.after_s
 
+    @property
+    def _is_quorate(self) -> bool:
+        """Whether so many are there that a run could start, once they have read their tables."""
+        num_there = sum(r.available for r in self._registrations.values())
+        return num_there >= (self._start.quorum if self._start else len(self.roster))
+
     def _begin(self, now: float) -> None:
         """Call all who could start a run to its alignment."""
         members = [self._registrations[n] for n in self.roster if self._is_complete(n)]
@@ -371,12 +377,23 @@ class Federation:
             self._last = (run.id, "finished")
             self._on_event("finished", run, "")
 
+    def _abort(self, alignment: Alignment, reason: str, now: float) -> None:
+        """End an alignment for everybody; with that of a run, the run."""
+        self.alignments.abort(alignment, reason, now)
+        if alignment.purpose is not Purpose.RUN:
+            return
+        self._retrain_seed = None
+        self._last = (alignment.id, reason)
+        for name in alignment.members:
+            if name in self._registrations:
+                self._registrations[name].verdict = Stopped(alignment.id, reason)
+
     def _lose(self, registration: Registration, reason: str) -> None:
         """Forget a client. A run under way ends; one that has not started begins anew."""
         if not self.knows(registration):
             return
         del self._registrations[registration.client]
-        self.alignments.lost(registration, reason)
+        self.alignments.lost(registration, reason, self._ticked_at)
         run = self.run
         if run is None or registration.client not in run.members or registration.verdict:
             return

@@ -32,6 +32,7 @@ from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.v1.coordinator_pb2_grpc import CoordinatorServicer
 from laser_vfl.wire.alignments import TABLE_NAMES, TABLES
+from laser_vfl.wire.identity import identify
 from laser_vfl.wire.protocol import CHUNK_BYTES, PROTOCOL_VERSION
 
 log = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ class CoordinatorService(CoordinatorServicer):
                 hint="correct `federation` or `coordinator`",
             )
         registration = self._federation.register(
-            request.client,
+            identify(request.client, context).name,
             nonce=request.nonce,
             address=_short(request.address, "an address"),
             has_head=request.has_head,
@@ -102,7 +103,7 @@ class CoordinatorService(CoordinatorServicer):
 
     async def Commit(self, request: pb.CommitRequest, context: Any) -> pb.CommitResponse:
         """Take a client's word for its lists of points."""
-        registration = self._federation.find(request.client, request.incarnation)
+        registration = self._find(request, context)
         alignment = self._federation.alignments.of(registration, request.alignment)
         with self._ending(alignment, registration):
             alignment.commit(
@@ -121,21 +122,22 @@ class CoordinatorService(CoordinatorServicer):
         first = await anext(iterator, None)
         if first is None:
             raise ContractError("a list of ids begins with the client and the table")
-        registration = self._federation.find(first.client, first.incarnation)
+        registration = self._find(first, context)
         alignments = self._federation.alignments
         alignment = alignments.of(registration, first.alignment)
         with self._ending(alignment, registration):
             table = _table(first.table)
-            blinded = bytearray(first.blinded)
-            alignment.check_room(registration.client, table, len(blinded) // DIGEST_BYTES)
-            async for request in iterator:
-                blinded += request.blinded
+            with alignment.submitting(registration.client, table):
+                blinded = bytearray(first.blinded)
                 alignment.check_room(registration.client, table, len(blinded) // DIGEST_BYTES)
-            if len(blinded) % DIGEST_BYTES:
-                raise ContractError(f"blinded ids have {DIGEST_BYTES} bytes each")
-            rows = np.frombuffer(blinded, dtype=np.uint8).reshape(-1, DIGEST_BYTES)
-            await asyncio.to_thread(check_distinct, rows)
-            self._federation.find(first.client, first.incarnation)
+                async for request in iterator:
+                    blinded += request.blinded
+                    alignment.check_room(registration.client, table, len(blinded) // DIGEST_BYTES)
+                if len(blinded) % DIGEST_BYTES:
+                    raise ContractError(f"blinded ids have {DIGEST_BYTES} bytes each")
+                rows = np.frombuffer(blinded, dtype=np.uint8).reshape(-1, DIGEST_BYTES)
+                await asyncio.to_thread(check_distinct, rows)
+            self._find(first, context)
             alignments.of(registration, first.alignment).submit(registration.client, table, rows)
         self._announce()
         self._grouping = asyncio.ensure_future(self._group())
@@ -144,7 +146,7 @@ class CoordinatorService(CoordinatorServicer):
     async def FetchAlignment(self, request: pb.FetchAlignmentRequest, context: Any) -> None:  # type: ignore[override]
         """Wait until everybody has submitted, then tell a client about its own rows."""
         while True:
-            registration = self._federation.find(request.client, request.incarnation)
+            registration = self._find(request, context)
             if isinstance(registration.verdict, directives.Stopped):
                 raise TrainingStopped(registration.verdict.reason, hint="see the coordinator's log")
             tables = self._federation.outcome(registration, request.alignment)
@@ -169,7 +171,7 @@ class CoordinatorService(CoordinatorServicer):
     ) -> pb.RefuseAlignmentResponse:
         """End an alignment that a client cannot go on with."""
         self._federation.refuse(
-            self._federation.find(request.client, request.incarnation),
+            self._find(request, context),
             request.alignment,
             _short(request.peer, "the name of a client"),
             _short(request.reason, "a reason"),
@@ -181,7 +183,7 @@ class CoordinatorService(CoordinatorServicer):
 
     async def DryRun(self, request: pb.DryRunRequest, context: Any) -> pb.DryRunResponse:
         """Align everybody who is there, and train nothing."""
-        registration = self._federation.find(request.client, request.incarnation)
+        registration = self._find(request, context)
         self._federation.dry_run(registration)
         self._federation.tick(time.monotonic())
         self._announce()
@@ -194,7 +196,7 @@ class CoordinatorService(CoordinatorServicer):
         first = await anext(iterator, None)
         if first is None:
             return
-        registration = self._federation.find(first.client, first.incarnation)
+        registration = self._find(first, context)
         session = self._federation.connected(registration, time.monotonic())
         pusher = asyncio.create_task(self._push(registration, context))
         try:
@@ -217,6 +219,11 @@ class CoordinatorService(CoordinatorServicer):
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.FederationStatus:
         """Tell how the federation stands."""
         return status_message(self._name, self._federation.status(time.monotonic()))
+
+    def _find(self, message: Any, context: Any) -> Registration:
+        """Return the registration that a message speaks for; nobody speaks for another."""
+        client = identify(message.client, context).name
+        return self._federation.find(client, message.incarnation)
 
     @contextmanager
     def _ending(self, alignment: Alignment, registration: Registration) -> Iterator[None]:

@@ -129,6 +129,15 @@ def num_shared(alignment: ClientAlignment) -> int:
     )
 
 
+def num_held(groups: Sequence[Group], roster: Sequence[str]) -> dict[str, int]:
+    """How many samples each client of the roster holds."""
+    held = dict.fromkeys(roster, 0)
+    for group in groups:
+        for client in clients_in(group.observed):
+            held[roster[client]] += group.size
+    return held
+
+
 def _words(digests: Digests) -> Words:
     return np.ascontiguousarray(digests).view(np.uint64)
 

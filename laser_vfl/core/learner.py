@@ -1,7 +1,7 @@
 """One client's representation model and fusion head, and how a step's gradient changes them."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
@@ -11,10 +11,13 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from laser_vfl.core.fusion import Task, head_loss
+from laser_vfl.core.optimizers import without_compiler
 from laser_vfl.core.plan import Plan
 from laser_vfl.core.randomness import Purpose, torch_seed
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.core.tasks import Tasks, sample_tasks
+
+_OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
 
 @dataclass(frozen=True)
@@ -148,11 +151,6 @@ class Learner:
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
 
-def load_optimizers() -> None:
-    """Make torch import what its optimisers need: a second or more, better spent before a run."""
-    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-
-
 @contextmanager
 def initial_randomness(seed: int, client: int) -> Iterator[None]:
     """Build models under this, so that a client's initial parameters depend on nothing else."""
@@ -163,15 +161,9 @@ def initial_randomness(seed: int, client: int) -> Iterator[None]:
 
 def _build_optimizer(settings: OptimizerSettings, models: nn.Module) -> torch.optim.Optimizer:
     parameters = [p for p in models.parameters() if p.requires_grad]
-    if settings.name == "sgd":
-        return torch.optim.SGD(
-            parameters,
-            lr=settings.lr,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-        )
-    kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
-    return kind(parameters, lr=settings.lr, weight_decay=settings.weight_decay)
+    more = {"momentum": settings.momentum} if settings.name == "sgd" else {}
+    kind: Callable[..., torch.optim.Optimizer] = without_compiler(_OPTIMIZERS[settings.name])
+    return kind(parameters, lr=settings.lr, weight_decay=settings.weight_decay, **more)
 
 
 def _learning_rate(settings: OptimizerSettings, progress: float) -> float:

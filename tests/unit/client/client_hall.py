@@ -22,7 +22,8 @@ class Hall:
     """One alignment: it calls the members, passes on what they commit to, and groups lists."""
 
     def __init__(self, names, *, id="alignment-1", run=None, purpose=Purpose.RUN):
-        self.call = RingCall(id, purpose, run or id, tuple(member(name) for name in names))
+        members = tuple(member(name) for name in names)
+        self.call = RingCall(id, purpose, run or id, members, roster=tuple(names))
         self.commitments = {}
         self.lists = {}
         self.failure = None
@@ -105,7 +106,7 @@ class Seat:
 
 
 def config_of(name):
-    return SimpleNamespace(name=name, federation=FEDERATION)
+    return SimpleNamespace(name=name, federation=FEDERATION, max_people=1000)
 
 
 def tables(train, test, *more):

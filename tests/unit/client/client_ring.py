@@ -179,7 +179,8 @@ def member(name):
 
 
 def call_of(*names, id=ALIGNMENT):
-    return RingCall(id, Purpose.RUN, id, tuple(member(name) for name in names))
+    members = tuple(member(name) for name in names)
+    return RingCall(id, Purpose.RUN, id, members, roster=tuple(names))
 
 
 def scalar_of(name):

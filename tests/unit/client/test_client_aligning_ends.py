@@ -5,12 +5,13 @@ import contextlib
 
 import numpy as np
 import pytest
-from client_hall import IDS, Client, Hall, Seat, lists_of
+from client_hall import IDS, Client, Hall, Seat, lists_of, tables
 from client_people import digests_at
 from client_ring import play
 
 from laser_vfl.client import aligning
 from laser_vfl.client.aligning import submit
+from laser_vfl.client.outcome import check_members
 from laser_vfl.core.alignment import ClientAlignment, Group
 from laser_vfl.core.errors import (
     AlignmentOver,
@@ -206,8 +207,25 @@ def test_the_own_commitment_comes_back_as_it_was_made(wire, tmp_path):
         ([(1, 3)], {1: [0, 1, 2]}),
         ([(1, 2), (3, 2)], {0: [0, 1], 1: [1, 2]}),
         ([], {}),
+        ([(2, 3)], {0: [0, 1, 2]}),
+        ([(1, 3), (3, 2)], {0: [0, 1, 2]}),
+        ([(1, 3), (4, 1)], {0: [0, 1, 2]}),
+        ([(1, 3), (0, 1)], {0: [0, 1, 2]}),
     ],
-    ids=["few", "many", "twice", "negative", "size", "beyond", "two groups", "none"],
+    ids=[
+        "few",
+        "many",
+        "twice",
+        "negative",
+        "size",
+        "beyond",
+        "two groups",
+        "none",
+        "somebody else's",
+        "ours without rows",
+        "nobody on the roster",
+        "nobody at all",
+    ],
 )
 def test_an_outcome_that_does_not_place_each_row_once_is_refused(groups, rows):
     told = ClientAlignment(
@@ -220,10 +238,44 @@ def test_an_outcome_that_does_not_place_each_row_once_is_refused(groups, rows):
             return {"train": told}
 
     async def scenario(threads):
-        hall = Hall(("bank",))
+        hall = Hall(("bank", "shop"))
+        lists = {"train": digests_at("bank", ["a", "b", "c"])}
         with pytest.raises(ContractError, match="the coordinator"):
-            await submit(
-                Lying(hall, "bank"), hall.call, {"train": digests_at("bank", ["a", "b", "c"])}
-            )
+            await submit(Lying(hall, "bank"), hall.call, "bank", lists)
 
     play(scenario)
+
+
+def test_groups_that_give_somebody_more_than_it_has_brought_are_refused(wire, tmp_path):
+    """So that nobody is given people by the coordinator alone."""
+
+    class Lying(Seat):
+        async def fetch_alignment(self, alignment, tables):
+            outcome = await super().fetch_alignment(alignment, tables)
+            for table, told in outcome.items():
+                everybodys = tuple(Group(0b111, group.size) for group in told.groups)
+                outcome[table] = ClientAlignment(everybodys, told.rows)
+            return outcome
+
+    async def scenario(threads):
+        hall = Hall(("bank", "shop", "club"))
+        alike = {name: tables(["ada", "bob", "cyd"], []) for name in ("bank", "shop")}
+        ids = {**alike, "club": tables(["dan"], [])}
+        work = [
+            Client(wire, name, tmp_path).align(
+                hall, lists_of(name, mine), seat=(Lying if name == "bank" else Seat)(hall, name)
+            )
+            for name, mine in ids.items()
+        ]
+        bank, *_ = await asyncio.gather(*work, return_exceptions=True)
+        assert isinstance(bank, ContractError), bank
+
+    play(scenario)
+
+
+def test_nobody_holds_more_than_it_can():
+    check_members({"bank": 3, "shop": 0}, {"bank": 3})
+    with pytest.raises(ContractError, match="shop holds 4 people, but it has committed to 2"):
+        check_members({"bank": 3, "shop": 4}, {"bank": 3, "shop": 2})
+    with pytest.raises(ContractError, match="club holds 1 people, but it has committed to 0"):
+        check_members({"club": 1}, {})

@@ -9,12 +9,14 @@ from client_hall import Hall
 
 from laser_vfl.client.listing import Keys
 from laser_vfl.client.participation import Means, Participation
+from laser_vfl.client.session import Welcome
 from laser_vfl.core.errors import (
     AlignmentOver,
     AlignmentRefused,
     ContractError,
     DataError,
     LaserError,
+    MismatchError,
     NotReady,
     NotRegistered,
     TrainingStopped,
@@ -143,10 +145,15 @@ def test_an_alignment_from_before_the_wish_is_no_answer():
 
 def test_an_answer_may_be_there_before_the_wish_is_confirmed():
     aligned = object()
-    part = participation(aligned, Session(number=5))
+
+    class Slow(Session):
+        async def dry_run(self):
+            await part.attend(replace(DRY_RUN, number=5))
+            return 5
+
+    part = participation(aligned, Slow())
 
     async def run():
-        await part.attend(replace(DRY_RUN, number=5))
         async with asyncio.timeout(1):
             assert await part.dry_run() is aligned
 
@@ -184,3 +191,29 @@ def test_what_a_client_does_is_said_while_it_aligns():
 async def _attend(part):
     with pytest.raises(DataError):
         await part.attend(DRY_RUN)
+
+
+def welcome(*roster, scheme="ecdh"):
+    return Welcome(1, roster, None, scheme)
+
+
+@pytest.mark.parametrize("roster", [("bank", "hub"), ("shop", "bank"), ("bank", "shop", "club")])
+def test_a_client_that_knows_its_roster_joins_no_other(roster):
+    part = participation()
+    part._means.config.roster = ["bank", "shop"]
+    part._means.config.where = lambda key: f"bank.yaml: {key}"
+    part._means.config.id_secret_file = None
+    with pytest.raises(MismatchError, match="the coordinator's clients are"):
+        part.accept(welcome(*roster))
+
+
+def test_newcomers_are_not_named_by_a_roster_that_has_changed():
+    """The bits of groups would mean other clients than those of the model."""
+    part = Participation(participation()._means, None)
+    attended = call(Purpose.NEWCOMERS)
+    known = SimpleNamespace(run=attended.run, members=attended.names)
+    edition = SimpleNamespace(naming=known, model=SimpleNamespace(roster=("bank", "shop")))
+    means = replace(part._means, serving=SimpleNamespace(current=edition))
+    part._means, part.roster = means, ("bank", "museum", "shop")
+    with pytest.raises(DataError, match="the roster has changed"):
+        asyncio.run(part.attend(attended))

@@ -52,7 +52,7 @@ def test_lists_come_home_in_their_order_under_everybodys_scalar(wire, num_member
             assert home[name][table] == blinded(mine, table, *names)
         by_id = {}
         for (name, table), mine in ids.items():
-            for id, point in zip(mine, cut(home[name][table]), strict=True):
+            for id, point in zip(mine, cut(bytes(home[name][table])), strict=True):
                 assert by_id.setdefault((table, id), point) == point
         assert len(set(by_id.values())) == len(by_id)
 

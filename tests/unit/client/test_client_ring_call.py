@@ -3,7 +3,7 @@
 import pytest
 
 from laser_vfl.client.ring_call import Member, Promise, read_call, read_promises
-from laser_vfl.core.errors import ContractError
+from laser_vfl.core.errors import ContractError, LimitExceeded
 from laser_vfl.core.purpose import Purpose
 from laser_vfl.v1 import coordinator_pb2 as pb
 
@@ -118,7 +118,7 @@ def told(*those):
 
 def test_promises_are_by_client_and_table():
     call = read_call(call_of(*ROSTER), ROSTER, "shop")
-    promises = read_promises(told(*commitments(*ROSTER)), call, TABLES)
+    promises = read_promises(told(*commitments(*ROSTER)), call, TABLES, 100)
     assert len(promises) == 6
     assert promises["club", "serve"] == Promise(3, b"\1" * 32)
 
@@ -139,4 +139,12 @@ def test_promises_are_by_client_and_table():
 def test_nobody_is_left_out_of_the_promises_and_nobody_added(those):
     call = read_call(call_of(*ROSTER), ROSTER, "shop")
     with pytest.raises(ContractError, match="other commitments"):
-        read_promises(told(*those), call, TABLES)
+        read_promises(told(*those), call, TABLES, 100)
+
+
+def test_nobody_may_bring_too_many():
+    call = read_call(call_of(*ROSTER), ROSTER, "shop")
+    message = told(*commitments(*ROSTER))
+    assert read_promises(message, call, TABLES, 3)
+    with pytest.raises(LimitExceeded, match="club brings 3 people in its train list"):
+        read_promises(message, call, TABLES, 2)

@@ -23,6 +23,7 @@ class Caller:
         self.service = service
         self.client = client
         self.incarnation = 0
+        self.certificate = ""
         self.heard = asyncio.Queue()
         self._beats = asyncio.Queue()
         self._session = None
@@ -35,7 +36,7 @@ class Caller:
             nonce=f"nonce-{self.client}",
             **{"address": f"{self.client}:1", "has_head": True, **keys},
         )
-        self.incarnation = (await self.service.Register(request, None)).incarnation
+        self.incarnation = (await self.service.Register(request, self)).incarnation
 
     def open(self, **keys):
         self._session = asyncio.create_task(self.service.Session(self._requests(), self))
@@ -66,11 +67,11 @@ class Caller:
         commitments = [
             pb.Commitment(table=table, num_points=num_points, sha256=bytes(32)) for table in tables
         ]
-        await self.service.Commit(self._message(pb.CommitRequest, alignment, commitments), None)
+        await self.service.Commit(self._message(pb.CommitRequest, alignment, commitments), self)
 
     async def submit(self, alignment, *pieces, tables=TABLES):
         for table in tables:
-            await self.service.SubmitIds(self._ids(alignment, table, pieces or [POINT]), None)
+            await self.service.SubmitIds(self._ids(alignment, table, pieces or [POINT]), self)
 
     async def take_part(self):
         """Do the whole part in the next alignment; return its id."""
@@ -81,7 +82,7 @@ class Caller:
         return alignment
 
     async def fetch(self, alignment):
-        fetched = Fetched()
+        fetched = Fetched(self)
         await self.service.FetchAlignment(
             self._message(pb.FetchAlignmentRequest, alignment), fetched
         )
@@ -90,10 +91,23 @@ class Caller:
     async def refuse(self, alignment, peer, reason):
         message = self._message(pb.RefuseAlignmentRequest, alignment)
         message.peer, message.reason = peer, reason
-        await self.service.RefuseAlignment(message, None)
+        await self.service.RefuseAlignment(message, self)
+
+    async def dry_run(self):
+        request = pb.DryRunRequest(client=self.client, incarnation=self.incarnation)
+        return await self.service.DryRun(request, self)
 
     async def write(self, directive):
         self.heard.put_nowait(directive)
+
+    def auth_context(self):
+        """Its certificate, if it has one."""
+        if not self.certificate:
+            return {}
+        return {
+            "transport_security_type": [b"ssl"],
+            "x509_common_name": [self.certificate.encode()],
+        }
 
     def _message(self, kind, alignment, commitments=None):
         keys = {} if commitments is None else {"commitments": commitments}
@@ -115,8 +129,9 @@ class Caller:
 class Fetched:
     """What is written to a client that fetches its rows."""
 
-    def __init__(self):
+    def __init__(self, caller):
         self.messages = []
+        self.auth_context = caller.auth_context
 
     async def write(self, message):
         self.messages.append(message)

@@ -38,6 +38,7 @@ class Play:
         scheme="ecdh",
         members_of=None,
         is_obliging=True,
+        alignment_timeout_s=math.inf,
     ):
         self.now = 1000.0
         self.events = []
@@ -61,6 +62,7 @@ class Play:
             new_run_id=lambda: f"run-{next(numbers)}",
             on_event=lambda event, subject, reason: self.note(event, subject, reason),
             scheme=scheme,
+            alignment_timeout_s=alignment_timeout_s,
             members_of=members_of,
         )
         self.federation.tick(self.now)

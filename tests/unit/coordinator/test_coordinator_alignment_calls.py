@@ -10,6 +10,7 @@ from laser_vfl.core.errors import (
     AlignmentRefused,
     ContractError,
     DataError,
+    IdentityError,
     NotRegistered,
     TrainingStopped,
 )
@@ -137,7 +138,7 @@ def test_no_more_is_read_than_was_committed_to(has_committed):
             await b.commit("run-1")
             reason = "a committed to 1 points"
         with pytest.raises(ContractError, match=reason):
-            await service.SubmitIds(endless(), None)
+            await service.SubmitIds(endless(), a)
         assert num_read <= 2
         await check_ended("run-1", reason, a, b)
 
@@ -194,7 +195,7 @@ def test_who_waits_for_the_rows_of_a_dry_run_hears_why_there_are_none():
             await caller.register()
             caller.open()
             await caller.heard.get()
-        await service.DryRun(pb.DryRunRequest(client="a", incarnation=a.incarnation), None)
+        await a.dry_run()
         call = await b.hear("call")
         assert call.purpose == pb.PURPOSE_DRY_RUN
         fetching = asyncio.create_task(b.fetch(call.id))
@@ -214,11 +215,61 @@ def test_the_next_dry_run_begins_when_all_have_their_rows():
             await caller.register()
             caller.open()
             await caller.heard.get()
-        request = pb.DryRunRequest(client="a", incarnation=a.incarnation)
         for _ in range(3):
-            await service.DryRun(request, None)
+            await a.dry_run()
             first, second = await asyncio.gather(a.take_part(), b.take_part())
             assert first == second
             await asyncio.gather(a.fetch(first), b.fetch(first))
+
+    play_out(scene, "a", "b")
+
+
+def test_nobody_speaks_for_another():
+    async def scene(service, a, b):
+        a.certificate, b.certificate = "a", "b"
+        await called(a, b)
+        for caller in (a, b):
+            await caller.commit("run-1")
+        await a.submit("run-1")
+        mine, b.client, b.incarnation = b.incarnation, "a", a.incarnation
+        for deed in (
+            lambda: b.register(),
+            lambda: b.commit("run-1"),
+            lambda: b.submit("run-1"),
+            lambda: b.fetch("run-1"),
+            lambda: b.refuse("run-1", "a", "it is not who it says"),
+            lambda: b.dry_run(),
+            lambda: service.Session(b._requests(), b),
+        ):
+            b.beat()
+            with pytest.raises(IdentityError, match='the certificate names "b", not "a"'):
+                await deed()
+        b.client, b.incarnation = "b", mine
+        await b.submit("run-1")
+        assert await a.fetch("run-1")
+
+    play_out(scene, "a", "b")
+
+
+def test_one_list_at_a_time():
+    async def scene(service, a, b):
+        await called(a, b)
+        for caller in (a, b):
+            await caller.commit("run-1")
+        gate = asyncio.Event()
+
+        async def slow():
+            yield pb.SubmitIdsRequest(
+                client="a", incarnation=a.incarnation, alignment="run-1", table=pb.TABLE_TRAIN
+            )
+            await gate.wait()
+
+        first = asyncio.create_task(service.SubmitIds(slow(), a))
+        await asyncio.sleep(0)
+        with pytest.raises(ContractError, match="a submits its train list twice"):
+            await a.submit("run-1", tables=TABLES[:1])
+        gate.set()
+        with pytest.raises(AlignmentRefused):
+            await first
 
     play_out(scene, "a", "b")

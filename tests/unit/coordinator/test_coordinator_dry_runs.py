@@ -258,3 +258,14 @@ def test_a_wish_is_answered_by_the_dry_run_under_way_or_by_the_next():
     assert number_for(play.clients["b"]) == 2, "it was not called to the first"
     play.align("a")
     assert number_for(play.clients["a"]) == 2, "the first is over"
+
+
+def test_all_who_ask_are_answered_though_one_of_them_leaves():
+    play = resting("a", "b", "c")
+    play.dry_run("c")
+    play.dry_run("a")
+    play.dry_run("b")
+    play.disconnect("b")
+    play.tick()
+    assert names(play.call("a")) == ["a", "c"]
+    assert play.align("a", "c")

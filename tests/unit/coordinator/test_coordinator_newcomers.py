@@ -4,7 +4,7 @@ import pytest
 from play import Play, digests, finished
 
 from laser_vfl.coordinator.alignment import RESULT_S
-from laser_vfl.coordinator.alignments import AFTER_REFUSAL_S
+from laser_vfl.coordinator.alignments import AFTER_REFUSAL_S, YIELD_S
 from laser_vfl.coordinator.directives import Gathering, StartRule, State
 from laser_vfl.core.errors import ContractError
 from laser_vfl.core.purpose import Purpose
@@ -163,6 +163,8 @@ def test_a_lost_member_gives_it_up_until_it_is_back():
     assert play.directive("a") == IDLE
     play.idle("b")
     play.serve("b", model_run="old", naming="old")
+    assert play.call("a") is None, "who comes and goes must not use up everybody's day"
+    play.rest(AFTER_REFUSAL_S, "a", "b")
     assert play.call("a").id == "run-2"
 
 
@@ -211,3 +213,33 @@ def test_nobody_is_aligned_for_newcomers_while_a_run_is_under_way():
     play.serve("c", model_run="old", naming="old", num_newcomers=1)
     play.wait(5, "a", "b")
     assert play.event_names == ["aligning", "aligned", "started"]
+
+
+def test_where_digests_are_names_nobody_is_new():
+    play = serving("a", "b", scheme="hmac")
+    play.serve("a", num_newcomers=1)
+    play.rest(600, "a", "b")
+    assert play.events == []
+
+
+def test_a_wanted_run_does_not_wait_for_ever_for_newcomers():
+    """Who attends an alignment does not read its tables, so it has to be given up first."""
+    play = serving("a", "b")
+    play.serve("a", num_newcomers=1)
+    play.federation.retrain(3)
+    play.rest(YIELD_S - 1, "a", "b")
+    assert play.event_names == ["aligning"]
+    play.rest(2, "a", "b")
+    assert play.events[1:] == [("given up", "run-1", "a run goes first")]
+    assert play.directive("a").wanted
+    play.prepare("a", 1)
+    play.prepare("b", 1)
+    assert play.events[2:] == [("aligning", "run-2", "run")]
+
+
+def test_a_run_that_could_not_start_anyway_ends_no_alignment():
+    play = serving("a", "b", roster=("a", "b", "c"))
+    play.serve("a", num_newcomers=1)
+    play.federation.retrain(3)
+    play.rest(10 * YIELD_S, "a", "b")
+    assert play.event_names == ["aligning"]

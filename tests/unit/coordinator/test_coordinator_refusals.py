@@ -107,3 +107,15 @@ def test_only_a_member_can_be_unreachable():
     play.rest(SILENT_S + 1, "a", "b")
     play.refuse("a", "c", "no answer", unreachable=True)
     assert play.federation.knows(play.clients["c"])
+
+
+@pytest.mark.parametrize(("committed", "late"), [([], "a, b"), (["a"], "b"), (["a", "b"], "a, b")])
+def test_an_alignment_does_not_take_for_ever(committed, late):
+    play = called("a", "b", alignment_timeout_s=100)
+    play.commit(*committed)
+    play.rest(90, "a", "b")
+    assert play.event_names == ["aligning"]
+    play.rest(20, "a", "b")
+    reason = f"the alignment took too long; it still waits for {late}"
+    assert {play.directive(name) for name in ("a", "b")} == {Stopped("run-1", reason)}
+    assert play.events[1:] == [("refused", "run-1", reason)]

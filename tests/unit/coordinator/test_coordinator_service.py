@@ -148,7 +148,11 @@ def test_a_client_is_told_how_ids_are_compared(scheme):
     request = pb.RegisterRequest(
         federation="churn", protocol_version=PROTOCOL_VERSION, client="a", nonce="n"
     )
-    assert asyncio.run(service.Register(request, None)).alignment == scheme
+
+    async def answer():
+        return await service.Register(request, Caller(service, "a"))
+
+    assert asyncio.run(answer()).alignment == scheme
 
 
 def test_the_history_has_the_seed(tmp_path):
