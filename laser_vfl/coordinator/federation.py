@@ -193,9 +193,11 @@ class Federation:
         naming: str = "",
     ) -> None:
         """Take note of what a client is doing."""
-        if (state, next_step) != (registration.state, registration.next_step) or waiting:
+        has_moved = (state, next_step) != (registration.state, registration.next_step)
+        if has_moved or waiting or registration.waiting:
             registration.busy_since = now
         registration.seen_at = now
+        registration.waiting = waiting
         registration.state = state
         registration.run = run
         registration.next_step = next_step
@@ -254,7 +256,7 @@ class Federation:
             busy_s = now - registration.busy_since
             if silent_s > self._heartbeat_timeout_s:
                 self._lose(registration, f"it was silent for {silent_s:.0f} s")
-            elif registration.state is State.RUNNING and busy_s > self._step_timeout_s:
+            elif registration.is_computing and busy_s > self._step_timeout_s:
                 self._lose(registration, f"it has been at one step for {busy_s:.0f} s")
             elif self._is_elsewhere(registration) and busy_s > self._heartbeat_timeout_s:
                 self._lose(registration, "it left the run")

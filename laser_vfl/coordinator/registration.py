@@ -32,6 +32,8 @@ class Registration:
     """The run of the model that it serves."""
     busy_since: float = 0.0
     """Since when it has been at one step without waiting for anybody."""
+    waiting: bool = False
+    """Whether it waited for somebody when it was last heard of."""
     prepared: bool = False
     """Whether it has read its tables."""
     num_newcomers: int = 0
@@ -39,6 +41,11 @@ class Registration:
     naming: str = ""
     """The alignment by which it names people."""
     verdict: Stopped | Finished | None = None
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether it is at a step, and nobody else holds it up."""
+        return self.state is State.RUNNING and not self.waiting
 
     @property
     def available(self) -> bool:

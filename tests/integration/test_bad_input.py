@@ -158,7 +158,7 @@ MISTAKES = {
         5, "client's cert", _untrusted_certificate
     ),
     "another federation": Mistake(6, '"trial", not "other"', _set("federation", "other")),
-    "an unknown name": Mistake(6, '"museum" is not ', _set("name", "museum")),
+    "another's certificate": Mistake(5, "the certificate names ", _set("name", "museum")),
     "another width": Mistake(
         6, r"bad\d+\.yaml:\d+:\d+: representation_dim: ", _set("representation_dim", 9)
     ),

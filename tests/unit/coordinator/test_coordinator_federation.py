@@ -381,3 +381,17 @@ def test_who_makes_progress_is_never_stuck():
         play.now += 1.0
         play.beat("a", "b", state=State.RUNNING, run="run-1", next_step=step)
     assert isinstance(play.directive("a"), View)
+
+
+def test_who_waits_is_not_blamed_though_its_heartbeat_is_late():
+    """However short the time for a step is, compared with that between two heartbeats."""
+    play = started("a", "b", step_timeout_s=1.0)
+    play.beat("a", "b", state=State.RUNNING, run="run-1", next_step=4, waiting=True)
+    play.now += 1.6
+    play.tick()
+    assert play.federation.run is not None
+    play.beat("a", state=State.RUNNING, run="run-1", next_step=4)
+    assert play.federation.run is not None, "it may have waited until now"
+    play.now += 1.1
+    play.tick()
+    assert "lost a" in play.directive("b").reason
