@@ -5,7 +5,6 @@ import socket
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Self
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -33,12 +32,7 @@ class Tap:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.is_open.set()
         with self._lock:
             for one in (self._listener, *self._sockets):
