@@ -18,7 +18,7 @@ from laser_vfl.client.ledger import Ledger
 from laser_vfl.client.listing import Listing
 from laser_vfl.client.naming import Naming
 from laser_vfl.client.outcome import check_members, check_rows
-from laser_vfl.client.ring import Curve, Refusal, Ring, RingReception, sha256
+from laser_vfl.client.ring import Coming, Curve, Refusal, Ring, RingReception, sha256
 from laser_vfl.client.ring_call import Promise, Promises, RingCall, read_promises
 from laser_vfl.client.session import Session
 from laser_vfl.core.alignment import ClientAlignment, num_held
@@ -186,16 +186,17 @@ class _Attempt:
         ):
             raise ContractError("the coordinator tells of another commitment than this client made")
         self._ledger.note(call.purpose)
-        home = await ring.travel(blinded, promises)
-        points = {
-            table: np.frombuffer(data, dtype=np.uint8).reshape(-1, POINT_BYTES)
-            for table, data in home.items()
-        }
-        people = lists["serve"].digests
-        if self._known is not None:
-            people, points["serve"] = _with_known(self._known, people, points["serve"])
-        self._is_submitting = True
-        outcome = await submit(session, call, ring.me, points)
+        ring.depart(promises)
+        people, num_listed = lists["serve"].digests, {}
+        for table in tables:  # one after another, so that memory holds few lists at a time
+            home = await ring.travel(table, blinded.pop(table))
+            points = np.frombuffer(home, dtype=np.uint8).reshape(-1, POINT_BYTES)
+            if table == "serve" and self._known is not None:
+                people, points = _with_known(self._known, people, points)
+            self._is_submitting = not blinded
+            num_listed[table] = len(points)
+            await session.submit_ids(call.id, table, points.reshape(-1).data)
+        outcome = await fetch(session, call, ring.me, num_listed)
         for table, alignment in outcome.items():
             check_members(num_held(alignment.groups, call.roster), self._most(promises, table))
         serve = outcome.pop("serve")
@@ -206,7 +207,7 @@ class _Attempt:
             call.names,
             self._curve.scalar,
             people,
-            points["serve"],
+            points,
             serve.groups,
             serve.rows,
         )
@@ -220,17 +221,15 @@ class _Attempt:
 
     async def _stall(self) -> None:
         """Fail when lists that should be on their way are not."""
-        ring, num_seen, seen_at, departed_at = self._ring, -1, 0.0, 0.0
+        ring, num_seen, seen_at = self._ring, -1, 0.0
         while True:
             coming, now = ring.coming(), time.monotonic()
-            if not ring.has_departed:
-                departed_at = now
             if not coming or num_seen != ring.num_messages:
                 num_seen, seen_at = ring.num_messages, now
-            own = [num_points for hops, num_points in coming if hops == 1]
-            if own and now - departed_at > STALL_S + _transfer_s(sum(own)):
+            first_hand = [c for c in coming if c.owner == ring.previous.name and c.begun_at]
+            if any(now - (c.begun_at or now) > _transfer_s(c) for c in first_hand):
                 raise Refusal(ring.previous.name, "its lists come too slowly", gone=True)
-            if coming and now - seen_at > min(_patience_s(*one) for one in coming):
+            if coming and now - seen_at > min(_patience_s(c) for c in coming):
                 reason = f"nothing has come from it for {now - seen_at:.0f} s"
                 raise Refusal(ring.previous.name, reason, gone=True)
             await asyncio.sleep(STALL_HOP_S / 10)
@@ -258,9 +257,16 @@ async def submit(
     """Submit blinded lists; return where each of their members stands, once all have submitted."""
     for table, blinded in lists.items():
         await session.submit_ids(call.id, table, np.ascontiguousarray(blinded).reshape(-1).data)
-    outcome = await session.fetch_alignment(call.id, tuple(lists))
-    for table, blinded in lists.items():
-        check_rows(outcome[table], len(blinded), call.roster.index(me), len(call.roster))
+    return await fetch(session, call, me, {table: len(lists[table]) for table in lists})
+
+
+async def fetch(
+    session: Session, call: RingCall, me: str, num_listed: Mapping[str, int]
+) -> dict[str, ClientAlignment]:
+    """Return where the members of lists stand that were submitted, once all have submitted."""
+    outcome = await session.fetch_alignment(call.id, tuple(num_listed))
+    for table, num_rows in num_listed.items():
+        check_rows(outcome[table], num_rows, call.roster.index(me), len(call.roster))
     return outcome
 
 
@@ -271,14 +277,15 @@ def at_rows(
     return {table: lists[table].at_rows(alignment) for table, alignment in outcome.items()}
 
 
-def _transfer_s(num_points: int) -> float:
+def _transfer_s(coming: Coming) -> float:
     """How long a list may take to the client after its owner, which passes nothing on before."""
-    return num_points * POINT_BYTES / SLOWEST_BYTES_PER_S
+    return STALL_S + coming.num_points * POINT_BYTES / SLOWEST_BYTES_PER_S
 
 
-def _patience_s(hops: int, num_points: int) -> float:
-    """How long nothing may come while a list is on its way: nearer to its owner, less."""
-    return STALL_S + (hops - 1) * STALL_HOP_S + (_transfer_s(num_points) if hops > 1 else 0.0)
+def _patience_s(coming: Coming) -> float:
+    """How long nothing may come while a list is on its way: the nearer its owner, the less."""
+    held_up_s = _transfer_s(coming) if coming.rank else STALL_S
+    return held_up_s + coming.rank * STALL_HOP_S
 
 
 def _commitment(table: str, points: bytes | bytearray) -> pb.Commitment:

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,8 @@ class Block:
     labels: LabelEncoding | None
     train: EncodedTable
     test: EncodedTable | None
+    stamps: tuple[tuple[int, int, int] | None, ...] = ()
+    """Of the files, taken before they were read."""
 
     @property
     def task(self) -> Task:
@@ -103,12 +106,26 @@ def table_spec(config: ClientConfig) -> TableSpec:
     )
 
 
+def file_stamps(config: ClientConfig) -> tuple[tuple[int, int, int] | None, ...]:
+    """Return what changes when somebody writes one of the tables."""
+    paths = (config.data.train, config.data.test)
+    return tuple(_stamp(path) for path in paths if path is not None)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def load_block(config: ClientConfig, key: bytes) -> Block:
     """Read all local files of a client. Every mistake in them is found here.
 
     Digests of ids are made under `key`.
     """
-    data, spec = config.data, table_spec(config)
+    data, spec, stamps = config.data, table_spec(config), file_stamps(config)
     with _placed(config.where("model.representation")):
         check_representation_name(config.model.representation)
     with _placed(config.where("model.fusion")):
@@ -140,6 +157,7 @@ def load_block(config: ClientConfig, key: bytes) -> Block:
         labels,
         train=encoded(train, "train"),
         test=encoded(test, "test") if test is not None else None,
+        stamps=stamps,
     )
 
 

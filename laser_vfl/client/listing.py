@@ -77,5 +77,8 @@ def listing(*parts: People, order: bytes | None = None) -> Listing:
 
 def shuffled(digests: Digests, key: bytes) -> Digests:
     """Return other digests of the same people, whose order only the key tells."""
-    made = [hashlib.blake2b(d, digest_size=DIGEST_BYTES, key=key).digest() for d in digests]
-    return np.frombuffer(b"".join(made), dtype=np.uint8).reshape(len(digests), DIGEST_BYTES)
+    made = bytearray(DIGEST_BYTES * len(digests))
+    for i, digest in enumerate(digests):
+        new = hashlib.blake2b(digest, digest_size=DIGEST_BYTES, key=key).digest()
+        made[DIGEST_BYTES * i : DIGEST_BYTES * (i + 1)] = new
+    return np.frombuffer(made, dtype=np.uint8).reshape(len(digests), DIGEST_BYTES)

@@ -4,18 +4,25 @@ import asyncio
 import logging
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from laser_vfl.client.aligning import Aligned, Aligner
 from laser_vfl.client.artifacts import StateDirectory
-from laser_vfl.client.block import Block, OwnModels, build_learner, build_models, load_block
+from laser_vfl.client.block import (
+    Block,
+    OwnModels,
+    build_learner,
+    build_models,
+    file_stamps,
+    load_block,
+)
 from laser_vfl.client.config import ClientConfig
 from laser_vfl.client.dry_runs import DryRuns
 from laser_vfl.client.joining import Joined, Wish, join
 from laser_vfl.client.links import Links, Reception
-from laser_vfl.client.listing import Keys, Listing, People, listing
+from laser_vfl.client.listing import NOBODY, Keys, Listing, People, listing
 from laser_vfl.client.mail import Mail
 from laser_vfl.client.ring_call import RingCall
 from laser_vfl.client.run import stay_for_the_others, train_and_write, unless_stopped
@@ -209,7 +216,7 @@ class Participation:
         if means.state.has_model(call.id):
             raise ContractError("the coordinator calls to a run that has been")
         block = self._block
-        if call.purpose is Purpose.DRY_RUN:
+        if call.purpose is Purpose.DRY_RUN and block.stamps != file_stamps(means.config):
             block = await asyncio.to_thread(self._load_block)
         order = means.keys.order if scheme == "ecdh" else None
         lists = await asyncio.to_thread(_lists, block, means.serving.served_people, order)
@@ -299,4 +306,10 @@ def _lists(block: Block, served: People, order: bytes | None) -> dict[str, Listi
     tables = [table for table in (block.train, block.test) if table is not None]
     train, *test = [People(table.ids, table.digests) for table in tables]
     parts = {"train": [train], "test": test, "serve": [train, *test, served]}
-    return {table: listing(*people, order=order) for table, people in parts.items()}
+    lists = {}
+    for table, people in parts.items():
+        found = listing(*people, order=order)
+        # Where ids are not compared by digests, only those to serve are found by them later.
+        is_needed = order is None or table == "serve"
+        lists[table] = found if is_needed else replace(found, digests=NOBODY.digests)
+    return lists

@@ -1,13 +1,15 @@
-"""Which points of a list have come, in 16 bytes each, to find those that come twice."""
+"""Which points of a list have come, in 12 bytes each, to find those that come twice."""
 
 import numpy as np
+import numpy.typing as npt
 
 from laser_vfl.data import POINT_BYTES
 
-MAX_PARTS = 4096
+POINT = np.dtype([("first", "<u8"), ("second", "<u4"), ("rest", f"V{POINT_BYTES - 12}")])
+"""Two different points agree in the first two fields by chance once in 2^96."""
 
-KEPT_BYTES = 16
-"""Two different points agree in so many bytes by chance once in 2^128."""
+BLOCK = 1 << 14
+"""So many points are kept together; memory grows with what comes, not with what is promised."""
 
 
 class PointsSeen:
@@ -16,7 +18,8 @@ class PointsSeen:
     def __init__(self, num_expected: int) -> None:
         self.num_points = 0
         self._num_expected = num_expected
-        self._parts: list[np.ndarray[tuple[int, int], np.dtype[np.uint64]]] = []
+        self._first: list[npt.NDArray[np.uint64]] = []
+        self._second: list[npt.NDArray[np.uint32]] = []
 
     def have_room_for(self, points: bytes) -> bool:
         """Whether these are not more than expected."""
@@ -24,20 +27,26 @@ class PointsSeen:
 
     def add(self, points: bytes) -> None:
         """Take note of some points."""
-        rows = np.frombuffer(points, dtype=np.uint64).reshape(-1, POINT_BYTES // 8)
-        self.num_points += len(rows)
-        self._parts.append(rows[:, : KEPT_BYTES // 8].copy())
-        if len(self._parts) > MAX_PARTS:  # small ones cost more than what they hold
-            self._parts = [np.concatenate(self._parts)]
+        rows = np.frombuffer(points, dtype=POINT)
+        while len(rows):
+            start = self.num_points % BLOCK
+            if not start:
+                self._first.append(np.empty(BLOCK, dtype=np.uint64))
+                self._second.append(np.empty(BLOCK, dtype=np.uint32))
+            some, rows = rows[: BLOCK - start], rows[BLOCK - start :]
+            self._first[-1][start : start + len(some)] = some["first"]
+            self._second[-1][start : start + len(some)] = some["second"]
+            self.num_points += len(some)
 
     def num_repeated(self) -> int:
         """Return how many of the points have come before."""
-        if not self._parts:
+        if not self._first:
             return 0
-        seen = np.concatenate(self._parts)
-        self._parts = [seen]
-        first = np.sort(seen[:, 0])
-        if not (first[1:] == first[:-1]).any():
+        first = np.concatenate(self._first)[: self.num_points]
+        ordered = np.sort(first)
+        if not (ordered[1:] == ordered[:-1]).any():
             return 0
-        seen = seen[np.lexsort((seen[:, 1], seen[:, 0]))]
-        return int((seen[1:] == seen[:-1]).all(axis=1).sum())
+        second = np.concatenate(self._second)[: self.num_points]
+        order = np.lexsort((second, first))
+        first, second = first[order], second[order]
+        return int(((first[1:] == first[:-1]) & (second[1:] == second[:-1])).sum())

@@ -8,8 +8,9 @@ points of the group, none of them twice, and, first-hand, exactly what was commi
 import asyncio
 import contextlib
 import hashlib
+import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -51,6 +52,19 @@ class Refusal(Exception):
         self.peer = peer
         self.reason = reason
         self.gone = gone
+
+
+@dataclass(frozen=True)
+class Coming:
+    """A list that is on its way here."""
+
+    owner: str
+    rank: int
+    """How many others it may be waiting for: those of tables before, and who it passes before."""
+    num_points: int
+    """Of all lists of its table together."""
+    begun_at: float | None
+    """When its first message came."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +128,9 @@ class Ring:
         self._home: dict[str, asyncio.Future[bytes | bytearray]] = {
             table: asyncio.get_running_loop().create_future() for table in tables
         }
-        self._begun: set[tuple[str, str]] = set()
+        self._begun: dict[tuple[str, str], float] = {}
         self._arrived: set[tuple[str, str]] = set()
+        self._checking = asyncio.Lock()
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Fails with a Refusal when this client cannot go on, also after its lists are home."""
         self.num_messages = 0
@@ -125,15 +140,20 @@ class Ring:
         self.has_departed = False
         """Whether our lists are on their way."""
 
-    def coming(self) -> list[tuple[int, int]]:
-        """The lists that are on their way and not all here: how far they come, and how long."""
+    def coming(self) -> list[Coming]:
+        """The lists that are on their way and not all here."""
         if not self.has_departed or len(self.call.members) == 1:
             return []
-        return [
-            (self.call.hops(owner, self.me), promise.num_points)
-            for (owner, table), promise in self._promises.result().items()
-            if promise.num_points and (owner, table) not in self._arrived
-        ]
+        promises, size = self._promises.result(), len(self.call.members)
+        found = []
+        for number, table in enumerate(self.tables):
+            num_points = sum(promises[name, table].num_points for name in self.call.names)
+            for owner in self.call.names:
+                key = owner, table
+                if promises[key].num_points and key not in self._arrived:
+                    rank = number * size + self.call.hops(owner, self.me) - 1
+                    found.append(Coming(owner, rank, num_points, self._begun.get(key)))
+        return found
 
     async def close(self) -> None:
         """Let go of everybody who waits."""
@@ -143,28 +163,24 @@ class Ring:
             waiter.cancel()
         await self._channel.close()
 
-    async def travel(
-        self, lists: Mapping[str, bytes | bytearray], promises: Promises
-    ) -> dict[str, bytes | bytearray]:
-        """Send this client's blinded lists around; return them with everybody's scalar on them."""
+    def depart(self, promises: Promises) -> None:
+        """Let lists travel: everybody has committed to these."""
         self._promises.set_result(promises)
         self.has_departed = True
-        if len(self.call.members) == 1:
-            return dict(lists)
-        senders = []
-        for table, points in lists.items():
-            if points:
-                chunks = _pieces(memoryview(points), POINTS_AT_ONCE * POINT_BYTES)
-                senders.append(asyncio.create_task(self._hand_on(self.me, table, chunks)))
-            else:
-                self._home[table].set_result(b"")
+
+    async def travel(self, table: str, points: bytes | bytearray) -> bytes | bytearray:
+        """Send a blinded list of this client around; return it with everybody's scalar on it."""
+        if len(self.call.members) == 1 or not points:
+            return points
+        chunks = _pieces(memoryview(points), POINTS_AT_ONCE * POINT_BYTES)
+        sender = asyncio.create_task(self._hand_on(self.me, table, chunks))
+        del points, chunks  # the sender lets go of them as soon as they are sent
         try:
-            await asyncio.gather(*senders, *self._home.values())
-            return {table: future.result() for table, future in self._home.items()}
+            await asyncio.gather(sender, self._home[table])
+            return self._home.pop(table).result()
         finally:
-            for sender in senders:
-                sender.cancel()
-            await asyncio.gather(*senders, return_exceptions=True)
+            sender.cancel()
+            await asyncio.gather(sender, return_exceptions=True)
 
     async def take(self, first: pb.HandOnRequest, context: Any) -> pb.HandOnResponse:
         """Take a list from the client before this one, and hand it on, or keep it if it is ours."""
@@ -180,7 +196,7 @@ class Ring:
         try:
             if (first.owner, table) in self._begun:
                 raise Refusal(sender, f"it sent the {table} list of {first.owner} twice")
-            self._begun.add((first.owner, table))
+            self._begun[first.owner, table] = time.monotonic()
             return await self._pass(first, table, context)
         except (ContractError, DecodeError) as error:
             found = error.message if isinstance(error, ContractError) else "a message is unreadable"
@@ -204,7 +220,7 @@ class Ring:
         if first.owner == self.me:
             points = await _joined(arriving)
             await asyncio.to_thread(check_points, points, MOST_CHECKED)
-            if not self._home[table].done():
+            if table in self._home and not self._home[table].done():
                 self._home[table].set_result(points)
             return pb.HandOnResponse(num_points=promise.num_points)
         if first.owner == self.previous.name:
@@ -243,7 +259,8 @@ class Ring:
                 f"{num_points} points",
                 gone=True,
             )
-        repeated = await asyncio.to_thread(seen.num_repeated)
+        async with self._checking:  # one after another, because it takes memory
+            repeated = await asyncio.to_thread(seen.num_repeated)
         if repeated:
             raise ContractError(f"{repeated} points come twice")
         self._arrived.add((first.owner, table))

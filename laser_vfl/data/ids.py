@@ -38,13 +38,12 @@ def blind_ids(ids: Sequence[str], secret: bytes, federation: str) -> npt.NDArray
     inner.update(b"laser-vfl/id/1" + framed(federation))
     outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in key))
 
-    def blind(text: str) -> bytes:
+    blinded = bytearray(BLINDED_BYTES * len(ids))
+    for i, text in enumerate(ids):
         first, second = inner.copy(), outer.copy()
         first.update(text.encode())
         second.update(first.digest())
-        return second.digest()
-
-    blinded = b"".join([blind(text) for text in ids])
+        blinded[BLINDED_BYTES * i : BLINDED_BYTES * (i + 1)] = second.digest()
     return np.frombuffer(blinded, dtype=np.uint8).reshape(len(ids), BLINDED_BYTES)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laser_vfl.client.points_seen import PointsSeen
+from laser_vfl.client.points_seen import BLOCK, PointsSeen
 from laser_vfl.data import POINT_BYTES
 
 FEW = st.builds(
@@ -39,6 +39,14 @@ def test_points_that_begin_alike_are_different():
     assert seen(points).num_repeated() == 0
     assert seen([*points, points[17]]).num_repeated() == 1
     assert seen([*points, points[17], points[17], points[3]]).num_repeated() == 3
+
+
+def test_lists_longer_than_a_block():
+    points = [number.to_bytes(POINT_BYTES, "little") for number in range(1, 2 * BLOCK + 5)]
+    for size in (1000, BLOCK, 3 * BLOCK):
+        assert seen(points, size).num_points == len(points)
+        assert seen(points, size).num_repeated() == 0
+        assert seen([*points, points[3], points[-1]], size).num_repeated() == 2
 
 
 def test_there_is_room_for_what_was_promised_and_no_more():

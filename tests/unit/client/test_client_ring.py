@@ -38,7 +38,8 @@ def test_lists_come_home_in_their_order_under_everybodys_scalar(wire, num_member
                 table: await ring._curve.blind(ids[name, table], table) for table in ring.tables
             }
             assert lists["train"] == blinded(ids[name, "train"], "train", name)
-            home[name] = await ring.travel(lists, promises)
+            ring.depart(promises)
+            home[name] = {table: await ring.travel(table, lists[table]) for table in lists}
             await all_home.wait()  # until then the lists of the others still pass
             assert not ring.failure.done()
 
@@ -67,7 +68,8 @@ async def next_one(wire, threads, behaviour, check, *, listens=True):
             await wire.listen("shop", behaviour)
         points = blinded([f"person-{number}" for number in range(40)], "train", "bank")
         promises = {(name, "train"): promise_of(points) for name in call.names}
-        travelling = asyncio.create_task(ring.travel({"train": points}, promises))
+        ring.depart(promises)
+        travelling = asyncio.create_task(ring.travel("train", points))
         await asyncio.wait([ring.failure])
         refusal = ring.failure.exception()
         assert isinstance(refusal, Refusal)

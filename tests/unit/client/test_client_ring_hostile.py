@@ -107,8 +107,9 @@ def hostile(wire):
                     promises["bank", "train"] = promise_of(bank)
                 travelling = None
                 if departs:
-                    own = {"train": blinded(IDS, "train", "shop")}
-                    travelling = asyncio.create_task(ring.travel(own, promises))
+                    ring.depart(promises)
+                    own = blinded(IDS, "train", "shop")
+                    travelling = asyncio.create_task(ring.travel("train", own))
                 await scenario(here)
                 if travelling is not None:
                     travelling.cancel()
@@ -122,12 +123,13 @@ def hostile(wire):
 def test_the_right_lists_pass(hostile):
     async def scenario(here):
         train = coordinator_pb2.TABLE_TRAIN
+        coming_home = here.ring._home["train"]
         for owner in ("bank", "club", "shop"):
             answer = await here.send(owner, *cut(list_of(owner)))
             assert answer == pb.HandOnResponse(num_points=6)
         assert here.club.lists["bank", train] == blinded(IDS, "train", "bank", "shop")
         assert here.club.lists["club", train] == blinded(IDS, "train", *ROSTER[:3])
-        home = await asyncio.shield(here.ring._home["train"])
+        home = await asyncio.shield(coming_home)
         assert home == blinded(IDS, "train", *ROSTER[:3])
         assert not here.ring.failure.done()
 
@@ -359,8 +361,9 @@ def test_a_list_waits_until_this_client_has_heard_what_was_promised(hostile):
             (name, "train"): promise_of(blinded(IDS, "train", name))
             for name in here.ring.call.names
         }
-        own = {"train": blinded(IDS, "train", "shop")}
-        travelling = asyncio.create_task(here.ring.travel(own, promises))
+        here.ring.depart(promises)
+        own = blinded(IDS, "train", "shop")
+        travelling = asyncio.create_task(here.ring.travel("train", own))
         assert await early == pb.HandOnResponse(num_points=6)
         travelling.cancel()
         await asyncio.gather(travelling, return_exceptions=True)
