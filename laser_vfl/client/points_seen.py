@@ -1,5 +1,7 @@
 """Which points of a list have come, in 12 bytes each, to find those that come twice."""
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -13,11 +15,15 @@ BLOCK = 1 << 14
 
 
 class PointsSeen:
-    """The points of one list so far. A scalar maps points one to one, so any client can tell."""
+    """The points of one list so far. A scalar maps points one to one, so any client can tell.
 
-    def __init__(self, num_expected: int) -> None:
+    Those of a list that is kept anyway are only counted.
+    """
+
+    def __init__(self, num_expected: int, *, only_count: bool = False) -> None:
         self.num_points = 0
         self._num_expected = num_expected
+        self._only_count = only_count
         self._first: list[npt.NDArray[np.uint64]] = []
         self._second: list[npt.NDArray[np.uint32]] = []
 
@@ -27,6 +33,9 @@ class PointsSeen:
 
     def add(self, points: bytes) -> None:
         """Take note of some points."""
+        if self._only_count:
+            self.num_points += len(points) // POINT_BYTES
+            return
         rows = np.frombuffer(points, dtype=POINT)
         while len(rows):
             start = self.num_points % BLOCK
@@ -43,10 +52,23 @@ class PointsSeen:
         if not self._first:
             return 0
         first = np.concatenate(self._first)[: self.num_points]
-        ordered = np.sort(first)
-        if not (ordered[1:] == ordered[:-1]).any():
-            return 0
-        second = np.concatenate(self._second)[: self.num_points]
-        order = np.lexsort((second, first))
-        first, second = first[order], second[order]
-        return int(((first[1:] == first[:-1]) & (second[1:] == second[:-1])).sum())
+        return _num_repeated(first, lambda: np.concatenate(self._second)[: self.num_points])
+
+
+def num_repeated(points: bytes | bytearray) -> int:
+    """Return how many points of a whole list have come before."""
+    rows = np.frombuffer(points, dtype=POINT)
+    return _num_repeated(rows["first"], lambda: rows["second"])
+
+
+def _num_repeated(
+    first: npt.NDArray[np.uint64], second_of: Callable[[], npt.NDArray[np.uint32]]
+) -> int:
+    ordered = np.sort(first)
+    if not (ordered[1:] == ordered[:-1]).any():
+        return 0
+    del ordered
+    second = second_of()
+    order = np.lexsort((second, first))
+    first, second = first[order], second[order]
+    return int(((first[1:] == first[:-1]) & (second[1:] == second[:-1])).sum())

@@ -19,7 +19,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from laser_vfl.client.points_seen import PointsSeen
+from laser_vfl.client.points_seen import PointsSeen, num_repeated
 from laser_vfl.client.ring_call import Member, Promises, RingCall
 from laser_vfl.core.errors import AlignmentOver, ContractError, printable, quoted
 from laser_vfl.data import POINT_BYTES, check_points, hash_to_curve, multiply
@@ -216,15 +216,16 @@ class Ring:
 
     async def _pass(self, first: pb.HandOnRequest, table: str, context: Any) -> pb.HandOnResponse:
         promise = (await asyncio.shield(self._promises))[first.owner, table]
-        arriving = self._checked(first, table, promise.num_points, context)
+        is_kept = first.owner in (self.me, self.previous.name)
+        arriving = self._checked(first, table, promise.num_points, context, is_kept=is_kept)
         if first.owner == self.me:
-            points = await _joined(arriving)
+            points = await self._whole(arriving)
             await asyncio.to_thread(check_points, points, MOST_CHECKED)
             if table in self._home and not self._home[table].done():
                 self._home[table].set_result(points)
             return pb.HandOnResponse(num_points=promise.num_points)
         if first.owner == self.previous.name:
-            points = await _joined(arriving)
+            points = await self._whole(arriving)
             if await asyncio.to_thread(sha256, points) != promise.sha256:
                 raise Refusal(first.owner, f"its {table} list is not the one that it committed to")
             arriving = _pieces(points, POINTS_AT_ONCE * POINT_BYTES)
@@ -232,11 +233,29 @@ class Ring:
         await self._hand_on(first.owner, table, self._curve.add_scalar(arriving))
         return pb.HandOnResponse(num_points=promise.num_points)
 
+    async def _whole(self, arriving: AsyncIterator[bytes]) -> bytearray:
+        """Return a list that is kept, and has no point twice."""
+        points = await _joined(arriving)
+        await self._refuse_repeats(num_repeated, points)
+        return points
+
+    async def _refuse_repeats(self, count: Callable[..., int], *points: bytearray) -> None:
+        async with self._checking:  # one after another, because it takes memory
+            repeated = await asyncio.to_thread(count, *points)
+        if repeated:
+            raise ContractError(f"{repeated} points come twice")
+
     async def _checked(
-        self, first: pb.HandOnRequest, table: str, num_points: int, context: Any
+        self,
+        first: pb.HandOnRequest,
+        table: str,
+        num_points: int,
+        context: Any,
+        *,
+        is_kept: bool,
     ) -> AsyncIterator[bytes]:
         """Read a list, and refuse one that is too long, too short, or has a point twice."""
-        seen = PointsSeen(num_points)
+        seen = PointsSeen(num_points, only_count=is_kept)
         message: Any = first
         while message is not grpc.aio.EOF:
             self.num_messages += 1
@@ -259,10 +278,8 @@ class Ring:
                 f"{num_points} points",
                 gone=True,
             )
-        async with self._checking:  # one after another, because it takes memory
-            repeated = await asyncio.to_thread(seen.num_repeated)
-        if repeated:
-            raise ContractError(f"{repeated} points come twice")
+        if not is_kept:
+            await self._refuse_repeats(seen.num_repeated)
         self._arrived.add((first.owner, table))
 
     async def _hand_on(self, owner: str, table: str, chunks: AsyncIterator[bytes]) -> None:

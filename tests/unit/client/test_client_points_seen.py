@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laser_vfl.client.points_seen import BLOCK, PointsSeen
+from laser_vfl.client.points_seen import BLOCK, PointsSeen, num_repeated
 from laser_vfl.data import POINT_BYTES
 
 FEW = st.builds(
@@ -32,6 +32,7 @@ def test_all_repeats_are_counted_and_nothing_else(points, size):
     assert found.num_points == len(points)
     assert found.num_repeated() == len(points) - len(set(points))
     assert found.num_repeated() == len(points) - len(set(points))
+    assert num_repeated(bytearray(b"".join(points))) == len(points) - len(set(points))
 
 
 def test_points_that_begin_alike_are_different():
@@ -58,6 +59,13 @@ def test_there_is_room_for_what_was_promised_and_no_more():
     assert not found.have_room_for(bytes(2 * POINT_BYTES))
     found.add(b"")
     assert found.num_points == 1
+
+
+def test_those_of_a_list_that_is_kept_are_only_counted():
+    found = PointsSeen(3, only_count=True)
+    found.add(bytes(2 * POINT_BYTES))
+    assert (found.num_points, found.num_repeated()) == (2, 0)
+    assert not found.have_room_for(bytes(2 * POINT_BYTES))
 
 
 @pytest.mark.parametrize("num_promised", [0, 2**63])
