@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from laser_vfl.client.aligning import Aligned, Aligner
+from laser_vfl.client.allocation import freed_memory_returned
 from laser_vfl.client.artifacts import StateDirectory
 from laser_vfl.client.block import (
     Block,
@@ -176,7 +177,8 @@ class Participation:
         """Take part in an alignment."""
         before, self.activity = self.activity, "aligning"
         try:
-            aligned = await self._align(call)
+            with freed_memory_returned():
+                aligned = await self._align(call)
         except LaserError as error:
             # One that was given up, and not refused, is begun anew with those who are left.
             is_final = isinstance(error, AlignmentRefused) or not isinstance(error, AlignmentOver)
