@@ -4,12 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types imports unit integration protos format clean
+.PHONY: demo test lint types imports unit simulated processes integration faults security soak audit protos format clean
 
 demo: $(INSTALLED)
 	$(BIN)/laser-vfl demo
 
-test: lint types imports unit integration
+test: lint types imports unit simulated processes
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -22,10 +22,34 @@ imports: $(INSTALLED)
 	$(BIN)/lint-imports
 
 unit: $(INSTALLED)
-	$(BIN)/python -m pytest tests/unit
+	$(BIN)/python -m pytest -n 2 tests/unit
+
+simulated: $(INSTALLED)
+	$(BIN)/python -m pytest -n 2 tests/membership
+
+# All that starts daemons, but for variants of faults and attacks.
+processes: $(INSTALLED)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not variant" tests/faults tests/integration tests/security
 
 integration: $(INSTALLED)
-	$(BIN)/python -m pytest tests/integration
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/integration
+
+faults: $(INSTALLED)
+	$(BIN)/python -m pytest -n 2 tests/faults
+
+# All attacks, with their long forms, and the table of them in docs/security.md.
+security: $(INSTALLED)
+	$(BIN)/python -m pytest tests/security
+	$(BIN)/python tests/security/write_table.py
+
+# Ten minutes of random faults; `make faults` has 10 seconds of them.
+soak: $(INSTALLED)
+	LASER_VFL_SOAK_S=600 LASER_VFL_SOAK_SEED=$${LASER_VFL_SOAK_SEED:-$$(date +%s)} $(BIN)/python -m pytest -s tests/faults/test_soak.py
+
+# Known holes in what is installed, where the database can be reached, and secrets in the repository.
+audit: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,audit]'
+	$(BIN)/python scripts/audit.py
 
 protos: $(INSTALLED)
 	$(BIN)/python scripts/generate_protos.py

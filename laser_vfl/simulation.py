@@ -156,12 +156,11 @@ class Simulation:
             table = self._table(name, array[rows], None, rows)
             inputs = torch.from_numpy(self._encodings[name].apply(table))
             learner = self._learners[name]
-            with learner.evaluating():
-                for start in range(0, len(rows), ROWS_AT_ONCE):
-                    piece = torch.from_numpy(rows[start : start + ROWS_AT_ONCE])
-                    part = inputs[start : start + ROWS_AT_ONCE]
-                    total_nd[piece] += learner.models["representation"](part).float()
-                    count_n[piece] += 1
+            for start in range(0, len(rows), ROWS_AT_ONCE):
+                piece = torch.from_numpy(rows[start : start + ROWS_AT_ONCE])
+                part = inputs[start : start + ROWS_AT_ONCE]
+                total_nd[piece] += learner.embed(part)
+                count_n[piece] += 1
         mean_nd = total_nd / count_n.clamp(min=1)[:, None]
         answers = {}
         for name in self._labels:

@@ -21,8 +21,8 @@ from rich.console import Console
 from laser_vfl.cli.processes import LocalFederation
 from laser_vfl.core.errors import NotReady
 from laser_vfl.data import POINT_BYTES, hash_to_curve, new_scalar
+from laser_vfl.remote.calls import Access
 from laser_vfl.remote.operations import align, coordinator_status
-from laser_vfl.wire.credentials import Credentials
 
 TIMEOUT_S = 6 * 3600.0
 SAMPLE = 4000
@@ -135,7 +135,7 @@ def _config(name: str, coordinator: str) -> dict[str, Any]:
 def _wait_until_there(address: str, num_clients: int) -> None:
     give_up_at = time.monotonic() + TIMEOUT_S
     while time.monotonic() < give_up_at:
-        clients = coordinator_status(address, Credentials())["clients"]
+        clients = coordinator_status(address, Access())["clients"]
         if sum(client["activity"] == "gathering" for client in clients) == num_clients:
             return
         time.sleep(0.1)
@@ -158,7 +158,7 @@ def _align_once(address: str, processes: Sequence[psutil.Process]) -> dict[str, 
     watcher.start()
     started = time.perf_counter()
     try:
-        align(address, Credentials(), TIMEOUT_S)
+        align(address, Access(), TIMEOUT_S)
     finally:
         done.set()
         watcher.join()

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from laser_vfl.cli.metrics_file import step_lines
 from laser_vfl.cli.processes import LocalFederation
 from laser_vfl.client.block import build_learner, load_block
 from laser_vfl.client.config import ClientConfig
@@ -34,6 +35,7 @@ class BenchOptions:
     steps: int
     repeats: int
     clients: int
+    tls: bool = False
 
 
 def run_bench_step(options: BenchOptions, *, as_json: bool) -> None:
@@ -46,13 +48,17 @@ def run_bench_step(options: BenchOptions, *, as_json: bool) -> None:
     )
     names = [f"client{k}" for k in range(options.clients)]
     torch.set_num_threads(1)
-    federation, oracle_ms = [], []
+    federation, with_tls, oracle_ms = [], [], []
     for _ in range(options.repeats):
         with tempfile.TemporaryDirectory(prefix="laser-vfl-bench-") as directory:
-            configs = _write_inputs(Path(directory), names)
+            configs = write_inputs(Path(directory), names)
             oracle_ms.append(_time_oracle(Path(directory), configs, settings))
             federation.append(_time_federation(Path(directory), configs, settings))
-    result = _summary(options, federation, oracle_ms)
+        if options.tls:
+            with tempfile.TemporaryDirectory(prefix="laser-vfl-bench-") as directory:
+                configs = write_inputs(Path(directory), names)
+                with_tls.append(_time_federation(Path(directory), configs, settings, tls=True))
+    result = _summary(options, federation, oracle_ms) | _tls_summary(federation, with_tls)
     if as_json:
         print(json.dumps(result))
     else:
@@ -64,7 +70,8 @@ def _num_epochs(options: BenchOptions) -> int:
     return -(-options.steps // STEPS_PER_EPOCH)
 
 
-def _write_inputs(directory: Path, names: list[str]) -> dict[str, dict[str, Any]]:
+def write_inputs(directory: Path, names: list[str]) -> dict[str, dict[str, Any]]:
+    """Write random tables into a directory; return the clients' configurations by name."""
     rng = np.random.default_rng(0)
     num_rows = BATCH_SIZE * STEPS_PER_EPOCH
     labels = rng.integers(0, NUM_CLASSES, num_rows)
@@ -118,10 +125,14 @@ def _time_oracle(
 
 
 def _time_federation(
-    directory: Path, configs: dict[str, dict[str, Any]], settings: TrainingSettings
+    directory: Path,
+    configs: dict[str, dict[str, Any]],
+    settings: TrainingSettings,
+    *,
+    tls: bool = False,
 ) -> dict[str, float]:
     """Return what the clients' own metrics say of the time between their first and last line."""
-    with LocalFederation(directory, insecure=True) as federation:
+    with LocalFederation(directory, insecure=not tls) as federation:
         address = federation.start_coordinator(
             {
                 "federation": "bench",
@@ -137,8 +148,7 @@ def _time_federation(
         federation.wait(TIMEOUT_S)
     step_ms, wire_bytes, rss_mb, growth_mb = [], 0.0, [], []
     for name in configs:
-        text = (directory / f"{name}-state" / "metrics.jsonl").read_text()
-        lines = [json.loads(line) for line in text.splitlines()]
+        lines = step_lines(directory / f"{name}-state" / "metrics.jsonl")
         first = next(line for line in lines if line["step"] > WARM_UP_STEPS or line is lines[-2])
         last = lines[-1]
         num_steps = last["step"] - first["step"]
@@ -173,5 +183,20 @@ def _summary(
         "wire_ratio": round(wire_bytes / payload, 4) if payload else None,
         "client_rss_mb_max": round(max(run["rss_mb"] for run in federation), 1),
         "client_rss_growth_mb": round(max(run["rss_growth_mb"] for run in federation), 1),
-        "tls": False,
+        "tls": options.tls,
+    }
+
+
+def _tls_summary(
+    plain: list[dict[str, float]], with_tls: list[dict[str, float]]
+) -> dict[str, float]:
+    """Return what mutual TLS costs: the ratio of each pair of runs, and their median."""
+    if not with_tls:
+        return {}
+    ratios = [b["step_ms"] / a["step_ms"] for a, b in zip(plain, with_tls, strict=True)]
+    return {
+        "tls_step_ms": round(statistics.median(run["step_ms"] for run in with_tls), 3),
+        "tls_ratio": round(statistics.median(ratios), 3),
+        "tls_ratio_min": round(min(ratios), 3),
+        "tls_ratio_max": round(max(ratios), 3),
     }

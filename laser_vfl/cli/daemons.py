@@ -27,7 +27,13 @@ def run_until_signal(daemon: Coroutine[Any, Any, None], name: str, log_level: st
         level=log_level.upper(),
         format=f"%(asctime)s %(levelname)-7s {name}: %(message)s",
     )
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_worth_a_line)
     asyncio.run(_until_signal(daemon))
+
+
+def _is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Leave out the traceback that gRPC has for every caller who hangs up before its answer."""
+    return not record.getMessage().startswith("ExecuteBatchError")
 
 
 async def _until_signal(daemon: Coroutine[Any, Any, None]) -> None:

@@ -68,7 +68,7 @@ def _train(options: DemoOptions, directory: Path) -> dict[str, Any]:
         (directory / f"{name}-state").mkdir()
         (directory / f"{name}-state" / "own.key").write_bytes(key)
     started = time.monotonic()
-    with LocalFederation(directory, insecure=True) as federation:
+    with LocalFederation(directory, insecure=False) as federation:
         address = federation.start_coordinator(_coordinator_config(options, names))
         federation.start_clients({name: _client_config(name, address) for name in names})
         pids = federation.pids

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from laser_vfl.cli.metrics_file import step_lines
 from laser_vfl.core.metrics import accuracy_over_clients
 
 SAY_EVERY_S = 2.0
@@ -118,11 +119,8 @@ def print_tables(result: dict[str, Any], p_miss: float, kept: Path | None) -> No
 
 
 def _last_line(path: Path) -> dict[str, Any] | None:
-    try:
-        lines = path.read_text().splitlines()
-        return json.loads(lines[-1]) if lines else None
-    except (OSError, json.JSONDecodeError):
-        return None
+    lines = step_lines(path)
+    return lines[-1] if lines else None
 
 
 def _by_subset(scores: dict[str, Any]) -> dict[str, Any]:

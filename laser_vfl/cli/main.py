@@ -4,12 +4,13 @@ import logging
 import os
 import signal
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from laser_vfl.cli.certs import certs_app
+from laser_vfl.cli.options import Format, FormatOption
 from laser_vfl.core.errors import ExitCode, LaserError
 from laser_vfl.core.release import __version__
 
@@ -30,24 +31,21 @@ bench_app = typer.Typer(
 )
 app.add_typer(coordinator_app, name="coordinator")
 app.add_typer(client_app, name="client")
+app.add_typer(certs_app, name="certs")
 app.add_typer(bench_app, name="bench")
 
 
-class Format(StrEnum):
-    """How a result is printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 ConfigPath = Annotated[Path, typer.Option("--config", help="The YAML file of this daemon.")]
+OwnConfigPath = Annotated[
+    Path | None,
+    typer.Option("--config", help="The YAML file of a daemon here, to ask it as its owner."),
+]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Allow plaintext; only on loopback, to try things out.")
 ]
 CaPath = Annotated[Path | None, typer.Option("--ca", help="The authority to trust, for TLS.")]
 CertPath = Annotated[Path | None, typer.Option("--cert", help="The certificate to show, for TLS.")]
 KeyPath = Annotated[Path | None, typer.Option("--key", help="The key of the certificate.")]
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print the result.")]
 
 
 def main() -> None:
@@ -126,8 +124,11 @@ def client_run(
 
 @app.command()
 def predict(
-    client: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where a client predicts.")],
     ids: Annotated[Path, typer.Option(help='A CSV file: its column "id", or its only one.')],
+    config: OwnConfigPath = None,
+    client: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where a client predicts.")
+    ] = None,
     deadline: Annotated[
         str | None, typer.Option(help="How long a request may take, as 200ms or 1.5s.")
     ] = None,
@@ -138,11 +139,17 @@ def predict(
     ca: CaPath = None,
     cert: CertPath = None,
     key: KeyPath = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="A file with the token to show instead of a certificate.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="With a token: whom to expect, as bank.client.churn.")
+    ] = None,
 ) -> None:
     """Predict the samples of a file with a running client and whichever peers answer."""
     from laser_vfl.cli.predict import PredictOptions, run_predict
 
-    options = PredictOptions(client, ids, deadline, out, ca, cert, key)
+    options = PredictOptions(ids, client, config, deadline, out, ca, cert, key, token_file, name)
     run_predict(options, as_json=output is Format.JSON)
 
 
@@ -154,6 +161,7 @@ def status(
     client: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="A client to ask, where it predicts.")
     ] = None,
+    config: OwnConfigPath = None,
     output: FormatOption = Format.TEXT,
     ca: CaPath = None,
     cert: CertPath = None,
@@ -162,12 +170,15 @@ def status(
     """Show how a federation or a client is doing."""
     from laser_vfl.cli.status import run_status
 
-    run_status(coordinator, client, (ca, cert, key), as_json=output is Format.JSON)
+    run_status(coordinator, client, config, (ca, cert, key), as_json=output is Format.JSON)
 
 
 @app.command()
 def retrain(
-    coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="The coordinator to ask.")],
+    config: OwnConfigPath = None,
+    coordinator: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The coordinator to ask.")
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="The new run's seed; drawn if left out.")
     ] = None,
@@ -180,7 +191,7 @@ def retrain(
     """Ask for a new training run of everybody."""
     from laser_vfl.cli.retrain import run_retrain
 
-    run_retrain(coordinator, seed, timeout, (ca, cert, key), as_json=output is Format.JSON)
+    run_retrain(coordinator, config, seed, timeout, (ca, cert, key), as_json=output is Format.JSON)
 
 
 @app.command()
@@ -200,6 +211,48 @@ def align(
 
     options = AlignOptions(config, dry_run, plot, timeout)
     run_align(options, as_json=output is Format.JSON)
+
+
+@app.command()
+def forget(
+    config: ConfigPath,
+    ids: Annotated[
+        Path | None, typer.Option(help='A CSV file: its column "id", or its only one.')
+    ] = None,
+    list_count: Annotated[
+        bool, typer.Option("--list-count", help="Only show how many are forgotten.")
+    ] = False,
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Remove people from what this client serves and from later runs; it cannot be undone."""
+    from laser_vfl.cli.forget import run_forget
+
+    run_forget(config, ids, list_count=list_count, as_json=output is Format.JSON)
+
+
+@app.command()
+def epsilon(
+    noise: Annotated[float, typer.Option(min=1e-6, help="As privacy.noise of a client.")],
+    releases: Annotated[
+        int, typer.Option(min=1, help="How often a person is let out: epochs + 1 for a run.")
+    ],
+    delta: Annotated[float, typer.Option(min=1e-300, max=0.5, help="As privacy.delta.")] = 1e-5,
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Say what noise on representations promises about one person's features."""
+    from laser_vfl.cli.epsilon import print_epsilon
+
+    print_epsilon(noise, releases, delta, as_json=output is Format.JSON)
+
+
+@app.command()
+def doctor(
+    config: ConfigPath, insecure: Insecure = False, output: FormatOption = Format.TEXT
+) -> None:
+    """Check what a daemon needs, from its files to its peers; nothing is changed."""
+    from laser_vfl.cli.doctor import run_doctor
+
+    raise typer.Exit(run_doctor(config, insecure=insecure, as_json=output is Format.JSON))
 
 
 @app.command()
@@ -248,14 +301,32 @@ def bench_predict(
     run_bench_predict(BenchOptions(requests, clients), as_json=output is Format.JSON)
 
 
+@bench_app.command("recover")
+def bench_recover(
+    repeats: Annotated[int, typer.Option(min=1, help="Repetitions; medians are reported.")] = 5,
+    clients: Annotated[int, typer.Option(min=2, max=16, help="How many organisations.")] = 4,
+    steps: Annotated[int, typer.Option(min=50, help="Steps to time with checkpoints.")] = 1000,
+    deadline: Annotated[
+        float, typer.Option(min=1.0, help="Seconds for a step, where a client hangs.")
+    ] = 5.0,
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Time how a real federation goes on when a client crashes or hangs, and comes back."""
+    from laser_vfl.cli.bench_recover import BenchOptions, run_bench_recover
+
+    options = BenchOptions(repeats, clients, steps, deadline)
+    run_bench_recover(options, as_json=output is Format.JSON)
+
+
 @bench_app.command("step")
 def bench_step(
     steps: Annotated[int, typer.Option(min=50, help="Steps in each repetition.")] = 500,
     repeats: Annotated[int, typer.Option(min=1, help="Repetitions; medians are reported.")] = 3,
     clients: Annotated[int, typer.Option(min=1, max=16, help="How many organisations.")] = 4,
+    tls: Annotated[bool, typer.Option("--tls", help="Time it with mutual TLS, too.")] = False,
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Time a training step of a real federation against the single-process oracle."""
     from laser_vfl.cli.bench_step import BenchOptions, run_bench_step
 
-    run_bench_step(BenchOptions(steps, repeats, clients), as_json=output is Format.JSON)
+    run_bench_step(BenchOptions(steps, repeats, clients, tls), as_json=output is Format.JSON)

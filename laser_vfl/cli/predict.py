@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from laser_vfl.cli.durations import parse_seconds
+from laser_vfl.cli.own_daemon import own_client
 from laser_vfl.cli.predict_ids import batched, open_ids, read_ids
 from laser_vfl.cli.predict_output import SUFFIXES, write_csv, write_file, write_json
 from laser_vfl.cli.predict_progress import progress
@@ -25,13 +26,16 @@ DEADLINE_S = 30.0
 class PredictOptions:
     """What a person may say about scoring a file."""
 
-    client: str
     ids: Path
+    client: str | None = None
+    config: Path | None = None
     deadline: str | None = None
     out: Path | None = None
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
+    token_file: Path | None = None
+    name: str | None = None
 
 
 def run_predict(options: PredictOptions, *, as_json: bool) -> None:
@@ -45,7 +49,7 @@ def run_predict(options: PredictOptions, *, as_json: bool) -> None:
     started = time.monotonic()
     summary = Summary()
     with (
-        Predictor(options.client, ca=options.ca, cert=options.cert, key=options.key) as predictor,
+        _predictor(options) as predictor,
         open_ids(options.ids) as file,
         progress(file, wanted=on_screen) as show,
     ):
@@ -67,6 +71,38 @@ def run_predict(options: PredictOptions, *, as_json: bool) -> None:
             print(line, file=sys.stdout if out is not None else sys.stderr)
     if all_failed:
         raise DataError(f"no sample has a prediction; the first is {summary.reasons[0]}")
+
+
+def _predictor(options: PredictOptions) -> Predictor:
+    if options.config is not None:
+        if any((options.client, options.ca, options.cert, options.key, options.token_file)):
+            raise ConfigError(
+                "--config says all that there is to say about the daemon", hint="give it alone"
+            )
+        daemon = own_client(options.config)
+        return Predictor.by_access(daemon.address, daemon.access)
+    if options.client is None:
+        raise ConfigError(
+            "whom to ask is not said", hint="give --config of the daemon, or --client HOST:PORT"
+        )
+    token = _read_token(options.token_file) if options.token_file else None
+    return Predictor(
+        options.client,
+        ca=options.ca,
+        cert=options.cert,
+        key=options.key,
+        token=token,
+        name=options.name,
+    )
+
+
+def _read_token(path: Path) -> str:
+    try:
+        return path.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        raise ConfigError(
+            "cannot be read", where=str(path), hint="write the token into it, and nothing else"
+        ) from None
 
 
 def _counted(

@@ -13,17 +13,22 @@ from typing import Any, Self
 import yaml
 
 from laser_vfl.core.errors import TrainingStopped
+from laser_vfl.wire.certificate_files import make_federation
 
+CERTS = "certs"
 STOP_TIMEOUT_S = 10.0
 POLL_S = 0.05
 
 
 class LocalFederation:
-    """Starts daemons from configurations that it writes into a directory, and ends them all."""
+    """Starts daemons from configurations that it writes into a directory, and ends them all.
+
+    They have certificates that are made for them, unless they are to be `insecure`.
+    """
 
     def __init__(self, directory: Path, *, insecure: bool) -> None:
         self._directory = directory
-        self._flags = ["--insecure"] if insecure else []
+        self._insecure = insecure
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self.predict_addresses: dict[str, str] = {}
 
@@ -47,6 +52,8 @@ class LocalFederation:
 
     def start_coordinator(self, config: Mapping[str, Any]) -> str:
         """Start the coordinator and return its address."""
+        if not self._insecure:
+            make_federation(self._directory / CERTS, config["federation"], config["clients"])
         self._spawn("coordinator", ["coordinator", "run"], config)
         return self._wait_until_ready("coordinator")["address"]
 
@@ -77,6 +84,14 @@ class LocalFederation:
                 raise self._failure(name)
         watch()
 
+    def kill(self, name: str) -> None:
+        """End one daemon with no chance to say so."""
+        process = self._processes.pop(name)
+        process.kill()
+        process.wait()
+        if process.stdout:
+            process.stdout.close()
+
     def stop(self) -> None:
         """End whatever still runs."""
         for process in self._processes.values():
@@ -93,10 +108,13 @@ class LocalFederation:
 
     def _spawn(self, name: str, command: list[str], config: Mapping[str, Any]) -> None:
         path = self._directory / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(dict(config), sort_keys=False))
+        tls = {"ca": f"{CERTS}/ca.pem", "cert": f"{CERTS}/{name}.pem", "key": f"{CERTS}/{name}.key"}
+        identity = {} if self._insecure else {"tls": tls}
+        flags = ["--insecure"] if self._insecure else []
+        path.write_text(yaml.safe_dump({**config, **identity}, sort_keys=False))
         with (self._directory / f"{name}.log").open("w") as log:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "laser_vfl", *command, "--config", path.name, *self._flags],
+                [sys.executable, "-m", "laser_vfl", *command, "--config", path.name, *flags],
                 cwd=self._directory,
                 stdout=subprocess.PIPE,
                 stderr=log,

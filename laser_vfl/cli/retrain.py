@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from laser_vfl.cli.durations import parse_seconds
-from laser_vfl.core.errors import TrainingStopped
-from laser_vfl.remote.calls import credentials_for
+from laser_vfl.cli.own_daemon import own_coordinator
+from laser_vfl.core.errors import ConfigError, TrainingStopped
+from laser_vfl.remote.calls import coordinator_access
 from laser_vfl.remote.operations import coordinator_status, retrain
 
 POLL_S = 0.3
 
 
 def run_retrain(
-    coordinator: str,
+    coordinator: str | None,
+    config: Path | None,
     seed: int | None,
     timeout: str,
     files: tuple[Path | None, Path | None, Path | None],
@@ -23,12 +25,21 @@ def run_retrain(
 ) -> None:
     """Ask for a run and print its id and seed."""
     timeout_s = parse_seconds(timeout, "--timeout")
-    credentials = credentials_for(coordinator, *files)
-    before = coordinator_status(coordinator, credentials)
-    asked = retrain(coordinator, credentials, seed)
+    if (coordinator is None) == (config is None):
+        raise ConfigError(
+            "whom to ask is not said", hint="give --config of the coordinator, or --coordinator"
+        )
+    if config:
+        daemon = own_coordinator(config)
+        address, access = daemon.address, daemon.access
+    else:
+        assert coordinator is not None
+        address, access = coordinator, coordinator_access(coordinator, *files)
+    before = coordinator_status(address, access)
+    asked = retrain(address, access, seed)
     give_up_at = time.monotonic() + timeout_s
     while True:
-        status = coordinator_status(coordinator, credentials)
+        status = coordinator_status(address, access)
         run = started_run(before, status, asked["seed"])
         if run is not None:
             break

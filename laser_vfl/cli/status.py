@@ -9,9 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from laser_vfl.cli.own_daemon import own_daemon
+from laser_vfl.client.config import ClientConfig
 from laser_vfl.config.text import one_line
 from laser_vfl.core.errors import ConfigError
-from laser_vfl.remote.calls import credentials_for
+from laser_vfl.remote.calls import client_access, coordinator_access
 from laser_vfl.remote.operations import client_status, coordinator_status
 
 NUM_LETTERS = 8
@@ -21,24 +23,34 @@ NUM_LETTERS = 8
 def run_status(
     coordinator: str | None,
     client: str | None,
+    config: Path | None,
     files: tuple[Path | None, Path | None, Path | None],
     *,
     as_json: bool,
 ) -> None:
     """Ask one daemon and print what it says."""
-    address = coordinator or client
-    if address is None or (coordinator and client):
+    if sum(value is not None for value in (coordinator, client, config)) != 1:
         raise ConfigError(
-            "status is of a coordinator or of a client", hint="give --coordinator or --client"
+            "status is of one coordinator or one client",
+            hint="give --config of a daemon here, --coordinator or --client",
         )
-    ask = coordinator_status if coordinator else client_status
-    status = ask(address, credentials_for(address, *files))
+    if config:
+        daemon = own_daemon(config)
+        address, access = daemon.address, daemon.access
+        is_client = isinstance(daemon.config, ClientConfig)
+    elif client:
+        address, access, is_client = client, client_access(client, *files), True
+    else:
+        assert coordinator is not None
+        address, access = coordinator, coordinator_access(coordinator, *files)
+        is_client = False
+    status = client_status(address, access) if is_client else coordinator_status(address, access)
     if as_json:
         print(json.dumps(status, ensure_ascii=False))
-    elif coordinator:
-        print_federation(status, Console())
-    else:
+    elif is_client:
         print_client(status, Console())
+    else:
+        print_federation(status, Console())
 
 
 def print_federation(status: dict[str, Any], console: Console) -> None:
@@ -46,6 +58,8 @@ def print_federation(status: dict[str, Any], console: Console) -> None:
     _say(console, f"federation {status['federation']}, release {status['release']}")
     if status["training"]:
         _say(console, f"training run {status['run']} with seed {status['seed']}")
+        if status["waiting_for"]:
+            _say(console, f"training waits for {', '.join(status['waiting_for'])}")
     elif status["wanted"]:
         waiting_for = ", ".join(status["waiting_for"])
         _say(console, f"the next run {f'waits for {waiting_for}' if waiting_for else 'starts now'}")
@@ -69,6 +83,32 @@ def print_federation(status: dict[str, Any], console: Console) -> None:
     console.print(table)
     if status["num_samples"]:
         _say(console, f"has block: of {status['num_samples']} training samples of the last run")
+    if status["generation"]:
+        _print_members(status, console)
+
+
+def _print_members(status: dict[str, Any], console: Console) -> None:
+    """Print who takes part in the run under way, or did in the last one, and who has left it."""
+    which = "the run under way" if status["training"] else "the last run"
+    _say(console, f"{which}: generation {status['generation']}, {_checkpoint(status)}")
+    table = _table("client", "member", ">steps redone", ">frames dropped", ">offences seen")
+    for client in status["clients"]:
+        is_member = client["client"] in status["members"]
+        names = ("num_redone", "num_dropped", "num_offences")
+        counts = [client[name] if client["up"] else "" for name in names]
+        _row(table, client["client"], "yes" if is_member else "no", *counts)
+    console.print(table)
+    for departure in status["departures"]:
+        _say(
+            console,
+            f"{_local_time(departure['at'])} lost {departure['client']} "
+            f"(generation {departure['generation']}): {departure['reason']}",
+        )
+
+
+def _checkpoint(status: dict[str, Any]) -> str:
+    step = status["checkpoint"]
+    return f"everybody has the checkpoint of step {step}" if step else "no checkpoint yet"
 
 
 def print_client(status: dict[str, Any], console: Console) -> None:
@@ -78,11 +118,24 @@ def print_client(status: dict[str, Any], console: Console) -> None:
     if status["training_run"]:
         done = f"step {status['next_step']} of {status['num_steps']}"
         _say(console, f"training run {status['training_run']}: {done}")
+    if status["generation"]:
+        which = "" if status["training_run"] else "the last run: "
+        dropped = status["frames_dropped"]
+        reasons = ", ".join(f"{num} {reason}" for reason, num in dropped.items())
+        _say(
+            console,
+            f"{which}generation {status['generation']} with {', '.join(status['members'])}; "
+            f"{status['num_redone']} steps redone, {sum(dropped.values())} frames dropped"
+            + (f" ({reasons})" if reasons else ""),
+        )
+        if status["offences"]:
+            told = ", ".join(f"{reason} ({num})" for reason, num in status["offences"].items())
+            _say(console, f"peers broke the contract: {told}")
     model = status["model"]
     if model is None:
         _say(console, "no model yet")
     else:
-        trained = time.strftime("%Y-%m-%d %H:%M", time.localtime(model["trained_at"]))
+        trained = _local_time(model["trained_at"], "%Y-%m-%d %H:%M")
         _say(console, f"model of run {model['run']}, {trained}, {model['num_steps']} steps")
     _say(
         console,
@@ -146,6 +199,13 @@ def _row(table: Table, *values: Any, style: str = "") -> None:
 def _say(console: Console, text: str) -> None:
     """Print text that may come from others: neither markup nor control characters count."""
     console.print(Text(one_line(text)), soft_wrap=True)
+
+
+def _local_time(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    try:
+        return time.strftime(form, time.localtime(seconds))
+    except (ValueError, OverflowError, OSError):  # others may say anything
+        return "at some time"
 
 
 def _share(part: int, whole: int) -> str:

@@ -13,21 +13,24 @@ from typing import Any
 import numpy as np
 
 from laser_vfl.client.config import ClientConfig
+from laser_vfl.client.curve import Curve
 from laser_vfl.client.digest_index import DigestIndex, Digests
 from laser_vfl.client.ledger import Ledger
 from laser_vfl.client.listing import Listing
 from laser_vfl.client.naming import Naming
 from laser_vfl.client.outcome import check_members, check_rows
-from laser_vfl.client.ring import Coming, Curve, Refusal, Ring, RingReception, sha256
+from laser_vfl.client.ring import Coming, Refusal, Ring, RingReception, sha256
 from laser_vfl.client.ring_call import Promise, Promises, RingCall, read_promises
 from laser_vfl.client.session import Session
 from laser_vfl.core.alignment import ClientAlignment, num_held
-from laser_vfl.core.errors import AlignmentOver, ContractError
+from laser_vfl.core.errors import AlignmentOver, AlignmentRefused, ContractError, LaserError
 from laser_vfl.core.purpose import Scheme, tables_of
 from laser_vfl.data import POINT_BYTES, new_scalar
 from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.wire.alignments import TABLE_NAMES, TABLES
+from laser_vfl.wire.audit import Audit
 from laser_vfl.wire.credentials import Credentials
+from laser_vfl.wire.patience import SLOWEST_BYTES_PER_S
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +42,6 @@ STALL_S = 120.0
 
 STALL_HOP_S = 15.0
 """For so much longer than the one before it a client waits, who knows better where a list is."""
-
-SLOWEST_BYTES_PER_S = 64 * 1024
-"""Who gets a list first-hand keeps it until it is whole, and takes no slower one than this."""
 
 MAX_REASON = 280
 """How long a reason may be that others are told."""
@@ -69,8 +69,10 @@ class Aligner:
         credentials: Credentials,
         reception: RingReception,
         ledger: Ledger,
+        audit: Audit,
     ) -> None:
         self.ledger = ledger
+        self._audit = audit
         self._config = config
         self._session = session
         self._credentials = credentials
@@ -93,6 +95,33 @@ class Aligner:
 
         For newcomers, `known` has those who were aligned before: they are not blinded again.
         """
+        outcome, reason = "ended", ""
+        try:
+            aligned = await self._align(call, scheme, lists, known)
+            outcome = "aligned"
+            return aligned
+        except LaserError as error:
+            outcome = "refused" if isinstance(error, AlignmentRefused) else "failed"
+            reason = error.message
+            raise
+        finally:
+            self._audit.note(
+                "alignment",
+                id=call.id,
+                purpose=call.purpose.value,
+                members=call.names,
+                outcome=outcome,
+                num_rows={table: len(listed) for table, listed in lists.items()},
+                reason=reason,
+            )
+
+    async def _align(
+        self,
+        call: RingCall,
+        scheme: Scheme,
+        lists: Mapping[str, Listing],
+        known: Naming | None,
+    ) -> Aligned:
         config = self._config
         log.info("aligning %s with %s (%s)", call.id, ", ".join(call.names), call.purpose.value)
         if scheme == "hmac":
@@ -226,8 +255,7 @@ class _Attempt:
             coming, now = ring.coming(), time.monotonic()
             if not coming or num_seen != ring.num_messages:
                 num_seen, seen_at = ring.num_messages, now
-            first_hand = [c for c in coming if c.owner == ring.previous.name and c.begun_at]
-            if any(now - (c.begun_at or now) > _transfer_s(c) for c in first_hand):
+            if any(now - (c.begun_at or now) > _transfer_s(c) + _hops_s(c) for c in coming):
                 raise Refusal(ring.previous.name, "its lists come too slowly", gone=True)
             if coming and now - seen_at > min(_patience_s(c) for c in coming):
                 reason = f"nothing has come from it for {now - seen_at:.0f} s"
@@ -278,14 +306,21 @@ def at_rows(
 
 
 def _transfer_s(coming: Coming) -> float:
-    """How long a list may take to the client after its owner, which passes nothing on before."""
+    """How long a list may take to the client after its owner, which passes nothing on before.
+
+    Who passes it on needs less: it is at work on each point as soon as it has come.
+    """
     return STALL_S + coming.num_points * POINT_BYTES / SLOWEST_BYTES_PER_S
 
 
 def _patience_s(coming: Coming) -> float:
     """How long nothing may come while a list is on its way: the nearer its owner, the less."""
     held_up_s = _transfer_s(coming) if coming.rank else STALL_S
-    return held_up_s + coming.rank * STALL_HOP_S
+    return held_up_s + _hops_s(coming)
+
+
+def _hops_s(coming: Coming) -> float:
+    return coming.rank * STALL_HOP_S
 
 
 def _commitment(table: str, points: bytes | bytearray) -> pb.Commitment:
@@ -298,7 +333,7 @@ def _commitment(table: str, points: bytes | bytearray) -> pb.Commitment:
 
 def _with_known(known: Naming, digests: Digests, points: Digests) -> tuple[Digests, Digests]:
     """Put those who were aligned before in front; who comes again under a new digest comes once."""
-    kept = DigestIndex(points).find(known.points) < 0
+    kept = known.known & (DigestIndex(points).find(known.points) < 0)
     return (
         np.concatenate([known.digests[kept], digests]),
         np.concatenate([known.points[kept], points]),

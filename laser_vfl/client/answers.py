@@ -1,7 +1,6 @@
 """Questions to peers, and their answers."""
 
 import asyncio
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy.typing as npt
 import torch
 
 from laser_vfl.core.alignment import DIGEST_BYTES
+from laser_vfl.core.bounds import Bounds
 from laser_vfl.core.errors import ContractError, quoted
 from laser_vfl.v1 import peer_pb2 as pb
 from laser_vfl.wire.tensors import TensorSpec, decode_array
@@ -21,6 +21,7 @@ class Subject:
     run: str
     width: int
     dtype: torch.dtype
+    max_norm: float
 
 
 @dataclass(slots=True)
@@ -93,8 +94,9 @@ def decoded(response: pb.RepresentResponse, subject: Subject, named: Named) -> A
         raise ContractError("the places of an answer ascend and are within the question")
     spec = TensorSpec((len(places), subject.width), subject.dtype)
     representations = decode_array(response.representations, spec)
-    if not math.isfinite(representations.sum()):
-        raise ContractError("a representation is not finite")
+    bounds = Bounds(subject.max_norm, subject.dtype)
+    if bounds.unfit_to_use(representations) is not None:
+        raise ContractError(f"expected {bounds}, and a representation is not")
     return Answer(places if named.at is None else named.at[places], representations)
 
 

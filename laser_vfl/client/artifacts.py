@@ -1,30 +1,48 @@
 """What a client leaves behind: models, scores, metrics, where peers were last seen. No pickle."""
 
+import fcntl
 import hashlib
 import json
+import logging
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as save_arrays
 from safetensors.torch import load, save
 from torch import nn
 
+from laser_vfl.client.digest_index import Digests
+from laser_vfl.client.files import replace, writing
+from laser_vfl.client.listing import Keys
 from laser_vfl.client.naming import NAME, Naming, places_of
 from laser_vfl.core.alignment import Group
-from laser_vfl.core.errors import ConfigError, DataError, TrainingStopped
+from laser_vfl.core.errors import ConfigError, DataError
+from laser_vfl.data import read_secret
+
+log = logging.getLogger(__name__)
 
 MANIFEST_VERSION = 3
 
 KEY_BYTES = 32
+
+AreGone = Callable[[Digests], npt.NDArray[np.bool_]]
+"""Tells of digests who is forgotten."""
+
+BUSY_S = 5.0
+"""How long a daemon that is about to end has to let go of the directory."""
+
+BUSY_POLL_S = 0.05
 
 _RUN = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
@@ -37,15 +55,13 @@ class StateDirectory:
 
     def __init__(self, path: Path, *, where: str = "state") -> None:
         self.path = path
+        self._where = where
+        self._can_write_metrics = True
         try:
             (path / "models").mkdir(parents=True, exist_ok=True)
             (path / "metrics.jsonl").touch()
         except OSError as error:
-            raise ConfigError(
-                f"the directory {path} cannot be written ({error.strerror})",
-                where=where,
-                hint="make it writable, or change `state`",
-            ) from None
+            raise _unwritable(path, error, where) from None
         link = path / "model"
         if link.exists() and not link.is_symlink():
             raise ConfigError(
@@ -54,10 +70,29 @@ class StateDirectory:
                 hint="move it away, or change `state`",
             )
 
+    @contextmanager
+    def held(self, patience_s: float = BUSY_S) -> Iterator[None]:
+        """Be the only daemon here; the system lets go of it for a process that is killed."""
+        try:
+            file = (self.path / "lock").open("ab")
+        except OSError as error:
+            raise _unwritable(self.path, error, self._where) from None
+        with file:
+            give_up_at = time.monotonic() + patience_s
+            while not _lock(file.fileno()):
+                if time.monotonic() > give_up_at:
+                    raise ConfigError(
+                        f"another daemon uses the directory {self.path}",
+                        where=self._where,
+                        hint="stop that one first, or change `state`",
+                    )
+                time.sleep(BUSY_POLL_S)
+            yield
+
     def write_model(self, run: str, models: nn.Module, manifest: Mapping[str, Any]) -> None:
         """Write the parameters and, after them, the manifest that vouches for them."""
         directory = self.path / "models" / run
-        with _writing(directory):
+        with writing(directory):
             directory.mkdir(exist_ok=True)
         # Clones, because the format does not allow the shared memory of tied weights.
         tensors = {
@@ -65,7 +100,7 @@ class StateDirectory:
             for name, tensor in models.state_dict().items()
         }
         content = save(tensors)
-        _replace(directory / "model.safetensors", content)
+        replace(directory / "model.safetensors", content)
         digest = hashlib.sha256(content).hexdigest()
         written = {"version": MANIFEST_VERSION, "run": run, **manifest, "sha256": digest}
         self._write_json(directory / "manifest.json", written)
@@ -77,7 +112,7 @@ class StateDirectory:
         if scores is not None:
             self._write_json(self.path / "scores.json", {"run": run, **scores})
         temporary = self.path / ".model.tmp"
-        with _writing(self.path / "model"):
+        with writing(self.path / "model"):
             temporary.unlink(missing_ok=True)
             temporary.symlink_to(Path("models") / run)
             temporary.replace(self.path / "model")
@@ -107,7 +142,10 @@ class StateDirectory:
             raise unusable(directory, f"it cannot be read ({error.strerror})") from None
         if hashlib.sha256(content).hexdigest() != manifest.get("sha256"):
             raise unusable(directory, "model.safetensors is not the file that was written")
-        return manifest, load(content)
+        try:
+            return manifest, load(content)
+        except SafetensorError:
+            raise unusable(directory, "model.safetensors does not hold tensors") from None
 
     def write_naming(self, naming: Naming) -> None:
         """Write how people are named in the model's run. The file has a scalar, and is private."""
@@ -124,9 +162,9 @@ class StateDirectory:
         }
         metadata = {"id": naming.id, "run": naming.run, "members": json.dumps(naming.members)}
         path = self.path / "models" / naming.run / "naming.safetensors"
-        with _writing(path):
+        with writing(path):
             path.parent.mkdir(exist_ok=True)
-        _replace(path, save_arrays(arrays, metadata), mode=0o600)
+        replace(path, save_arrays(arrays, metadata), mode=0o600)
 
     def read_naming(self, run: str) -> Naming | None:
         """Return how people are named in a run's model; None if by digests."""
@@ -162,15 +200,58 @@ class StateDirectory:
         except (OSError, ValueError, KeyError, TypeError, IndexError, SafetensorError) as error:
             raise unusable(path, f"{type(error).__name__}") from None
 
+    def purge_naming(self, run: str, have: AreGone) -> Naming | None:
+        """Return how people are named in a run's model; rewrite it if somebody is gone."""
+        naming = self.read_naming(run)
+        if naming is not None and (gone := have(naming.digests)).any():
+            naming = naming.without(gone)
+            self.write_naming(naming)
+        return naming
+
+    def purge_namings(self, have: AreGone) -> None:
+        """Rewrite the names of all runs in which somebody is gone."""
+        for path in (self.path / "models").glob("*/naming.safetensors"):
+            try:
+                self.purge_naming(path.parent.name, have)
+            except DataError as error:
+                log.warning("nobody can be removed from it: %s", error)
+
+    def run_directory(self, run: str) -> Path:
+        """Where the traces of a run under way are."""
+        return self.path / "runs" / run
+
+    def unfinished_run(self) -> str:
+        """Return the run that this client could come back to; empty if there is none."""
+        records = (self.path / "runs").glob("*/alignment.safetensors")
+        newest = max(records, key=lambda path: path.stat().st_mtime, default=None)
+        return newest.parent.name if newest is not None else ""
+
+    def forget_runs(self, but: str = "") -> None:
+        """Remove the traces of all other runs."""
+        for directory in (self.path / "runs").glob("*"):
+            if directory.name != but:
+                shutil.rmtree(directory, ignore_errors=True)
+
+    def end_run(self, run: str) -> None:
+        """Remove what is needed to come back to a run; the log of its steps stays."""
+        directory = self.run_directory(run)
+        (directory / "alignment.safetensors").unlink(missing_ok=True)
+        shutil.rmtree(directory / "checkpoints", ignore_errors=True)
+
     def own_key(self) -> bytes:
         """Return the key that this client lists its people by; made once, and never shown."""
         path = self.path / "own.key"
-        with _writing(path):
+        with writing(path):
             if path.is_file() and len(key := path.read_bytes()) == KEY_BYTES:
                 return key
         key = secrets.token_bytes(KEY_BYTES)
-        _replace(path, key, mode=0o600)
+        replace(path, key, mode=0o600)
         return key
+
+    def keys(self, secret_file: Path | None) -> Keys:
+        """Return the keys of a client that may have a secret in common with others."""
+        own_key = self.own_key()
+        return Keys(digest=read_secret(secret_file) if secret_file else own_key, order=own_key)
 
     def write_listening(self, predict: str) -> None:
         """Say where this daemon can be asked, for commands on the same machine."""
@@ -182,11 +263,7 @@ class StateDirectory:
 
     def read_addresses(self) -> dict[str, str]:
         """Return where peers were last seen."""
-        try:
-            stored = json.loads((self.path / "peers.json").read_text())
-        except (OSError, ValueError):
-            return {}
-        return {str(k): str(v) for k, v in stored.items()} if isinstance(stored, dict) else {}
+        return read_addresses(self.path)
 
     def _read_manifest(self, run: str) -> dict[str, Any]:
         directory = self.path / "models" / run
@@ -200,32 +277,51 @@ class StateDirectory:
         return manifest
 
     def append_metrics(self, line: dict[str, Any]) -> None:
-        """Append one line to metrics.jsonl."""
-        path = self.path / "metrics.jsonl"
-        with _writing(path), path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        """Append one line to metrics.jsonl; without room for it, training goes on all the same."""
+        try:
+            with (self.path / "metrics.jsonl").open("a") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            if self._can_write_metrics:
+                log.error("metrics.jsonl cannot be written (%s)", error.strerror)
+            self._can_write_metrics = False
 
     def _write_json(self, path: Path, content: Mapping[str, Any]) -> None:
         text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-        _replace(path, text.encode())
+        replace(path, text.encode())
+
+
+def _unwritable(path: Path, error: OSError, where: str) -> ConfigError:
+    return ConfigError(
+        f"the directory {path} cannot be written ({error.strerror})",
+        where=where,
+        hint="make it writable, or change `state`",
+    )
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock an open file; False if somebody else has it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:  # a file system without locks
+        log.warning("the state directory cannot be locked (%s)", error.strerror)
+    return True
+
+
+def read_addresses(state: Path) -> dict[str, str]:
+    """Return where peers were last seen, by a directory that may not be there."""
+    try:
+        stored = json.loads((state / "peers.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return {str(k): str(v) for k, v in stored.items()} if isinstance(stored, dict) else {}
 
 
 def is_run_id(text: str) -> bool:
     """Tell whether a run's id, which others choose, can be the name of a directory."""
     return _RUN.fullmatch(text) is not None
-
-
-def _replace(path: Path, content: bytes, mode: int = 0o666) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    with _writing(path):
-        temporary.unlink(missing_ok=True)
-        with os.fdopen(
-            os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb"
-        ) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
 
 
 def unusable(directory: Path, why: str) -> DataError:
@@ -235,14 +331,3 @@ def unusable(directory: Path, why: str) -> DataError:
         where=str(directory),
         hint="remove the link `model` to start without it, and train again",
     )
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise TrainingStopped(
-            f"{path} cannot be written ({error.strerror})",
-            hint="free some space or make the state directory writable, then start again",
-        ) from None

@@ -15,47 +15,51 @@ from laser_vfl.core.errors import AddressError, ContractError
 from laser_vfl.v1 import peer_pb2 as pb
 from laser_vfl.wire.credentials import Credentials
 from laser_vfl.wire.frames import open_represent
-from laser_vfl.wire.protocol import FRAME_OPTIONS
-from laser_vfl.wire.server import open_channel
+from laser_vfl.wire.identity import client_of
+from laser_vfl.wire.lines import Line
+from laser_vfl.wire.protocol import RECONNECT
+from laser_vfl.wire.sizes import Options
 from laser_vfl.wire.status import error_from, heed_cancellation, retry_after_s
 
 log = logging.getLogger(__name__)
 
 PROBE_TIMEOUT_S = 1.0
 
-RECONNECT: list[tuple[str, int]] = [
-    ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
-]
-
 
 class Asker:
     """The questions of this client to one peer, over one stream."""
 
-    def __init__(self, peer: str, address: str, *, sender: str, credentials: Credentials) -> None:
+    def __init__(
+        self, peer: str, address: str, *, sender: str, credentials: Credentials, options: Options
+    ) -> None:
         self.peer = peer
         self.breaker = Breaker()
         self.num_wanted = self.num_available = 0
         self._sender = sender
-        self._credentials = credentials
         self._unanswered: deque[Question] = deque()
         self._stream: asyncio.Task[None] | None = None
         self._outbox: asyncio.Queue[bytes] = asyncio.Queue()
         self._limited_until = 0.0
         self._probing: asyncio.Task[None] | None = None
-        self._open(address)
+        self._options = options
+        to = client_of(credentials.federation, peer)
+        self._line = Line(address, credentials, to, [*options, *RECONNECT])
+
+    @property
+    def address(self) -> str:
+        """Where the peer is asked."""
+        return self._line.address
 
     def move(self, address: str) -> None:
         """The peer is somewhere else now."""
-        if address == self.address:
-            return
-        log.info("%s is at %s now", self.peer, address)
-        old = self._channel
-        self._open(address)
-        self._end_stream("it has moved")
-        self._closing = asyncio.ensure_future(old.close())
-        self.probe(at_once=True)
+        if address != self.address:
+            log.info("%s is at %s now", self.peer, address)
+            self._open_anew(address, self._options, "it has moved")
+
+    def expect(self, options: Options) -> None:
+        """Questions are about another model from now on, whose answers have other sizes."""
+        if options != self._options:
+            self._open_anew(self.address, options, "there is another model now")
 
     def ask(self, subject: Subject, named: Named, give_up_at: float) -> "asyncio.Future[Answer]":
         """Ask about some samples. The future never fails; nobody has to wait for it."""
@@ -95,14 +99,18 @@ class Asker:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._channel.close()
+        await self._line.close()
 
-    def _open(self, address: str) -> None:
-        self.address = address
-        self._channel = open_channel(address, self._credentials, [*FRAME_OPTIONS, *RECONNECT])
+    def _open_anew(self, address: str, options: Options, why: str) -> None:
+        self._options = options
+        self._end_stream(why)
+        self._line.reopen(address, [*options, *RECONNECT])
+        self.probe(at_once=True)
 
     def _send(self, question: Question) -> None:
         sender = ""
+        if self._line.is_stale and not self._unanswered:
+            self._end_stream("our certificate has changed")
         if self._stream is None:
             sender = self._sender
             self._outbox = asyncio.Queue()
@@ -113,7 +121,7 @@ class Asker:
 
     async def _converse(self, outbox: "asyncio.Queue[bytes]") -> None:
         """Write questions and read answers until the stream ends, and take note of why it did."""
-        call = open_represent(self._channel)
+        call = open_represent(self._line.channel)
         writer = asyncio.create_task(_write_all(call, outbox))
         try:
             while (response := await call.read()) is not grpc.aio.EOF:
@@ -199,7 +207,7 @@ class Asker:
 
     async def _try(self) -> str:
         """Ask the peer about nothing; return what is wrong with it."""
-        call = open_represent(self._channel)
+        call = open_represent(self._line.channel)
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
                 await call.write(pb.RepresentRequest(sender=self._sender).SerializeToString())

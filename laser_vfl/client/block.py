@@ -3,8 +3,7 @@
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,13 @@ import torch
 from torch import nn
 
 from laser_vfl.client.config import ClientConfig, ModelConfig
-from laser_vfl.core.errors import LaserError, MismatchError
+from laser_vfl.client.files import Stamp, stamp
+from laser_vfl.client.forgotten import Forgotten
+from laser_vfl.core.errors import DataError, LaserError, MismatchError
 from laser_vfl.core.fusion import Task
+from laser_vfl.core.keystream import subkey
 from laser_vfl.core.learner import Learner, OptimizerSettings, Place, initial_randomness
+from laser_vfl.core.noise import Release
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.core.subsets import mask_of
 from laser_vfl.data import (
@@ -35,6 +38,8 @@ from laser_vfl.models import (
     check_representation,
     check_representation_name,
 )
+
+Stamps = tuple[Stamp | None, ...]
 
 
 @dataclass(frozen=True)
@@ -83,8 +88,10 @@ class Block:
     labels: LabelEncoding | None
     train: EncodedTable
     test: EncodedTable | None
-    stamps: tuple[tuple[int, int, int] | None, ...] = ()
+    stamps: Stamps = ()
     """Of the files, taken before they were read."""
+    forgotten: Stamp | None = None
+    """Of the list of people who are left out."""
 
     @property
     def task(self) -> Task:
@@ -106,25 +113,19 @@ def table_spec(config: ClientConfig) -> TableSpec:
     )
 
 
-def file_stamps(config: ClientConfig) -> tuple[tuple[int, int, int] | None, ...]:
+def file_stamps(config: ClientConfig) -> Stamps:
     """Return what changes when somebody writes one of the tables."""
     paths = (config.data.train, config.data.test)
-    return tuple(_stamp(path) for path in paths if path is not None)
+    return tuple(stamp(path) for path in paths if path is not None)
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def load_block(config: ClientConfig, key: bytes) -> Block:
+def load_block(config: ClientConfig, key: bytes, forgotten: Forgotten | None = None) -> Block:
     """Read all local files of a client. Every mistake in them is found here.
 
-    Digests of ids are made under `key`.
+    Digests of ids are made under `key`. Who is forgotten is left out before anything is fitted.
     """
+    if forgotten is not None:
+        forgotten.refresh()
     data, spec, stamps = config.data, table_spec(config), file_stamps(config)
     with _placed(config.where("model.representation")):
         check_representation_name(config.model.representation)
@@ -134,8 +135,34 @@ def load_block(config: ClientConfig, key: bytes) -> Block:
     test = read_table(data.test, spec) if data.test else None
     if test is not None:
         check_tables_apart(train, test)
+    if forgotten is None:
+        return _encoded_block(config, key, train, test, stamps)
+    all_rows = (train, test)
+    train, test = _remembered(train, forgotten), test and _remembered(test, forgotten)
+    if not len(train):
+        raise DataError(
+            "everybody in this table is forgotten", hint="add rows", where=str(data.train)
+        )
+    try:
+        block = _encoded_block(config, key, train, test if test and len(test) else None, stamps)
+    except DataError as error:
+        if (train, test) != all_rows:
+            error.hint += " (rows of people who are forgotten are not counted)"
+        raise
+    return replace(block, forgotten=forgotten.stamp)
+
+
+def _remembered(table: Table, forgotten: Forgotten) -> Table:
+    gone = forgotten.are(table.ids)
+    return table.part(~gone) if gone.any() else table
+
+
+def _encoded_block(
+    config: ClientConfig, key: bytes, train: Table, test: Table | None, stamps: Stamps
+) -> Block:
+    spec = table_spec(config)
     encoding = Encoding.fit(train)
-    labels = LabelEncoding.fit(train, spec) if data.label is not None else None
+    labels = LabelEncoding.fit(train, spec) if spec.label is not None else None
 
     def encoded(table: Table, name: str) -> EncodedTable:
         digests = blind_ids(table.ids, key, config.federation)
@@ -213,8 +240,13 @@ def build_learner(
     heads: Sequence[str],
     device: torch.device,
     own: OwnModels = NO_MODELS,
+    *,
+    own_key: bytes = b"",
 ) -> Learner:
-    """Build this client's learner for a run whose heads are known."""
+    """Build this client's learner for a run whose heads are known.
+
+    `own_key` is this client's secret; only noise is drawn from it.
+    """
     client = roster.index(config.name)
     representation, fusion = build_models(config, block, settings, client, own)
     return Learner(
@@ -230,7 +262,15 @@ def build_learner(
         optimizer=OptimizerSettings(**config.optimizer.model_dump()),
         device=device,
         precision=config.precision,
+        release=release_of(config.privacy.clip, config.privacy.noise, own_key),
     )
+
+
+def release_of(clip: float | None, noise: float, own_key: bytes) -> Release | None:
+    """Return how representations leave this client; None if as they are."""
+    if clip is None:
+        return None
+    return Release(clip, noise, subkey(own_key, b"noise") if own_key else b"")
 
 
 @contextmanager

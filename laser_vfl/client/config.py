@@ -123,6 +123,29 @@ class ServingConfig(Section):
     samples_per_s: Rate = 10_000.0
     batch_requests: Annotated[bool, Field(strict=True)] = True
     align_requests: Annotated[bool, Field(strict=True)] = True
+    applications: Annotated[list[Name], Field(examples=[["crm"]])] | None = None
+    tokens_file: Annotated[RelativePath, Field(examples=["tokens.txt"])] | None = None
+
+
+class PrivacyConfig(Section):
+    """What is done to representations before they leave this client."""
+
+    clip: (
+        Annotated[float, Field(strict=True, gt=0, le=1e6, allow_inf_nan=False, examples=[1.0])]
+        | None
+    ) = None
+    noise: Annotated[
+        float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False, examples=[2.0])
+    ] = 0.0
+    delta: Annotated[float, Field(strict=True, gt=0, lt=1, examples=[0.00001])] = 1e-5
+
+    @model_validator(mode="after")
+    def _check_clip(self) -> "PrivacyConfig":
+        if self.noise and self.clip is None:
+            raise problem(
+                "noise means nothing next to rows of any length", "add clip", at=("noise",)
+            )
+        return self
 
 
 class ClientConfig(ConfigFile):
@@ -141,6 +164,7 @@ class ClientConfig(ConfigFile):
     model: ModelConfig = ModelConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     serving: ServingConfig = ServingConfig()
+    privacy: PrivacyConfig = PrivacyConfig()
     device: Device = "auto"
     precision: Precision = "float32"
     threads: Threads = "auto"
@@ -154,6 +178,9 @@ class ClientConfig(ConfigFile):
     connect_timeout_s: Annotated[
         float, Field(strict=True, gt=0, le=604_800, allow_inf_nan=False, examples=[60])
     ] = 60.0
+    coordinator_timeout_s: Annotated[
+        float, Field(strict=True, gt=0, le=604_800, allow_inf_nan=False, examples=[3600])
+    ] = 3600.0
     tls: TlsFiles | None = None
     log_level: LogLevel = "info"
 

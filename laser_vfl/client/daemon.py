@@ -13,23 +13,36 @@ from laser_vfl.client.artifacts import StateDirectory
 from laser_vfl.client.block import NO_MODELS, OwnModels, load_block
 from laser_vfl.client.config import ClientConfig
 from laser_vfl.client.device import pick_device
+from laser_vfl.client.forgotten import Forgotten
 from laser_vfl.client.ledger import Ledger
 from laser_vfl.client.links import Reception
-from laser_vfl.client.listing import Keys
 from laser_vfl.client.participation import Means, Participation
+from laser_vfl.client.peer_server import PeerServer
 from laser_vfl.client.prediction_service import PredictionService
+from laser_vfl.client.privacy_budget import check_accountant
 from laser_vfl.client.representing import Representing
 from laser_vfl.client.ring import RingReception
 from laser_vfl.client.serving import Serving
 from laser_vfl.client.session import Introduction, Session
+from laser_vfl.client.tokens import Tokens
 from laser_vfl.core.errors import LaserError
-from laser_vfl.data import read_secret
+from laser_vfl.core.release import __version__
 from laser_vfl.models.bfloat16 import avoid_broken_instructions
 from laser_vfl.v1.prediction_pb2_grpc import add_PredictionServicer_to_server
-from laser_vfl.wire.credentials import Credentials, load_credentials, plaintext
-from laser_vfl.wire.frames import add_exchange, add_hand_on, add_represent
-from laser_vfl.wire.protocol import FRAME_OPTIONS, REQUEST_OPTIONS
-from laser_vfl.wire.server import Server, open_channel, start_server
+from laser_vfl.wire.access import Gate
+from laser_vfl.wire.audit import FILE_NAME, Audit, note_certificate
+from laser_vfl.wire.credentials import (
+    CredentialFiles,
+    Credentials,
+    load_credentials,
+    plaintext,
+)
+from laser_vfl.wire.frames import add_exchange, add_greet, add_hand_on, add_represent
+from laser_vfl.wire.identity import client_of, coordinator_of
+from laser_vfl.wire.lines import Line
+from laser_vfl.wire.protocol import RECONNECT
+from laser_vfl.wire.server import Server, start_server
+from laser_vfl.wire.sizes import COORDINATOR_OPTIONS, REQUEST_OPTIONS
 
 PREDICTION = "laser_vfl.v1.Prediction"
 
@@ -56,6 +69,7 @@ class ClientDaemon:
     predict_address: str
     participation: Participation
     serving: Serving
+    audit: Audit
 
     def __init__(self, config: ClientConfig, *, insecure: bool, own: OwnModels = NO_MODELS) -> None:
         self._config = config
@@ -79,60 +93,93 @@ class ClientDaemon:
 
     async def _start(self, stack: AsyncExitStack) -> None:
         config, own = self._config, self._own
-        credentials = _credentials(config, insecure=self._insecure)
+        credentials = credentials_of(config, insecure=self._insecure)
+        check_accountant(config)
         device = pick_device(config.device, where=config.where("device"))
         if device.type == "cpu" and config.precision == "bfloat16":
             await asyncio.to_thread(avoid_broken_instructions)
-        secret = read_secret(config.id_secret_file) if config.id_secret_file else None
         state = StateDirectory(config.state, where=config.where("state"))
-        own_key = state.own_key()
-        keys = Keys(digest=own_key if secret is None else secret, order=own_key)
-        block = await asyncio.to_thread(load_block, config, keys.digest)
+        await asyncio.to_thread(stack.enter_context, state.held())
+        audit = self.audit = Audit(config.state / FILE_NAME)
+        stack.callback(audit.note, "stopped", release=__version__)
+        stack.callback(audit.close)
+        keys = state.keys(config.id_secret_file)
+        forgotten = Forgotten(config.state, keys, config.federation)
+        block = await asyncio.to_thread(load_block, config, keys.digest, forgotten)
         ledger = Ledger(state.path / "alignments.json", config.alignments_per_day)
-        serving = Serving(config, state, block, own, credentials, device, keys, ledger)
+        serving = Serving(config, state, block, own, credentials, device, keys, ledger, forgotten)
         self.serving = serving
         stack.push_async_callback(serving.close)
         await serving.start()
         reception, ring_reception = Reception(), RingReception()
-        representing = Representing(serving)
+        representing = Representing(serving, audit)
 
         def add_peer_calls(grpc_server: grpc.aio.Server) -> None:
             add_exchange(grpc_server, reception.serve)
             add_represent(grpc_server, representing.serve)
             add_hand_on(grpc_server, ring_reception.serve)
+            add_greet(grpc_server, config.federation, config.name)
 
-        server = await start_server(str(config.listen), credentials, add_peer_calls, FRAME_OPTIONS)
+        server = PeerServer(str(config.listen), credentials, add_peer_calls, audit.refused)
         stack.push_async_callback(server.stop)
+        await server.start(serving.current.model.settings if serving.current else None)
         stack.callback(representing.close)
         self.address = str(config.advertise or server.address)
-        channel = open_channel(str(config.coordinator), credentials, [])
-        stack.push_async_callback(channel.close)
+        to = coordinator_of(config.federation)
+        options = [*COORDINATOR_OPTIONS, *RECONNECT]
+        line = Line(str(config.coordinator), credentials, to, options)
+        stack.push_async_callback(line.close)
         introduction = Introduction(
             federation=config.federation,
             client=config.name,
             address=self.address,
             has_head=block.labels is not None,
         )
-        session = self._session = Session(channel, introduction, serving.meet, serving.standing)
-        aligner = Aligner(config, session, credentials, ring_reception, ledger)
+        session = self._session = Session(line, introduction, serving.meet, serving.standing)
+        aligner = Aligner(config, session, credentials, ring_reception, ledger, audit)
         stack.callback(aligner.close)
         means = Means(
-            config, own, device, credentials, state, session, serving, reception, aligner, keys
+            config,
+            own,
+            device,
+            credentials,
+            state,
+            session,
+            serving,
+            server,
+            reception,
+            aligner,
+            keys,
+            forgotten,
+            audit,
+            self.address,
         )
         self.participation = Participation(means, block)
-        predictions = PredictionService(serving, self.participation, introduction)
+        predictions = PredictionService(serving, self.participation, introduction, audit)
+        applications, tokens_file = config.serving.applications, config.serving.tokens_file
+        tokens = Tokens(tokens_file) if tokens_file else None
         predict_server = await start_server(
             str(config.predict_listen),
-            Credentials() if config.predict_listen.is_loopback else credentials,
+            credentials,
             lambda grpc_server: add_PredictionServicer_to_server(predictions, grpc_server),
             REQUEST_OPTIONS,
             key="predict_listen",
+            gate=Gate(credentials, applications=applications, tokens=tokens),
+            refused=audit.refused,
         )
         stack.push_async_callback(predict_server.stop)
         self.predict_address = predict_server.address
         state.write_listening(predict_server.address)
-        for work in (serving.keep_house(), _announce(predict_server, serving)):
+        for work in (
+            serving.keep_house(),
+            _announce(predict_server, serving),
+            audit.keep(),
+            credentials.watch(lambda material: note_certificate(audit, material)),
+        ):
             stack.callback(asyncio.create_task(work).cancel)
+        audit.note(
+            "started", release=__version__, listen=self.address, predict=self.predict_address
+        )
 
     async def _stop(self, farewell: str) -> None:
         await self._session.close(farewell)
@@ -146,10 +193,13 @@ async def _announce(server: Server, serving: Serving) -> None:
     await server.set_healthy(True, PREDICTION)
 
 
-def _credentials(config: ClientConfig, *, insecure: bool) -> Credentials:
+def credentials_of(config: ClientConfig, *, insecure: bool) -> Credentials:
+    """Return who a client is and whom it trusts; raises what is wrong with that."""
     if config.tls:
-        return load_credentials(config.tls.ca, config.tls.cert, config.tls.key)
+        me = client_of(config.federation, config.name)
+        return load_credentials(CredentialFiles(**config.tls.model_dump()), me)
     return plaintext(
+        config.federation,
         {
             "listen": config.listen,
             "advertise": config.advertise,

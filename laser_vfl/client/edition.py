@@ -2,7 +2,11 @@
 
 import math
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
 
 from laser_vfl.client.answers import Named, Subject
 from laser_vfl.client.batching import Batcher
@@ -10,7 +14,7 @@ from laser_vfl.client.digest_index import Digests
 from laser_vfl.client.holdings import Holdings
 from laser_vfl.client.naming import Naming
 from laser_vfl.client.published import PublishedModel
-from laser_vfl.wire.protocol import MAX_IDS, MAX_TENSOR_BYTES
+from laser_vfl.wire.sizes import most_rows
 
 SPREAD_S = 2.0
 """How long it may take until all members have heard of the outcome of an alignment."""
@@ -37,14 +41,27 @@ class Edition:
         self.renamed_at = time.monotonic()
         self.older_naming, self.naming = self.naming, naming
 
-    def named_to(self, peer: str, digests: Digests) -> Named:
-        """Name people to a peer: by a new alignment when all have had the time to get it."""
+    def forget(self, have: Callable[[Digests], npt.NDArray[np.bool_]]) -> None:
+        """Let go of the names of people who are forgotten."""
+        for name in ("naming", "older_naming"):
+            naming: Naming | None = getattr(self, name)
+            if naming is not None:
+                setattr(self, name, naming.without(have(naming.digests)))
+
+    def named_to(self, peers: Iterable[str], digests: Digests) -> dict[str, Named]:
+        """Name people to peers, to all by the same alignment.
+
+        A new one is used when all have had the time to get it.
+        """
         is_young = time.monotonic() < self.renamed_at + SPREAD_S
         naming = self.older_naming if is_young and self.older_naming else self.naming
         if naming is None:
-            return Named(digests.tobytes())
-        names, at = naming.names_for(digests, self.model.roster.index(peer))
-        return Named(names, naming.id, at)
+            return dict.fromkeys(peers, Named(digests.tobytes()))
+        named = {}
+        for peer in peers:
+            names, at = naming.names_for(digests, self.model.roster.index(peer))
+            named[peer] = Named(names, naming.id, at)
+        return named
 
     def naming_of(self, alignment: str) -> Naming | None:
         """Return the naming by which a peer asks, if it is known here."""
@@ -59,11 +76,10 @@ class Edition:
     @property
     def max_rows(self) -> int:
         """How many samples fit into one question to a peer and its answer."""
-        subject = self.subject
-        return min(MAX_IDS, MAX_TENSOR_BYTES // (subject.width * subject.dtype.itemsize))
+        return most_rows(self.model.settings)
 
     @property
     def subject(self) -> Subject:
         """What peers are asked about."""
-        model = self.model
-        return Subject(model.run, model.settings.representation_dim, model.wire_dtype)
+        model, settings = self.model, self.model.settings
+        return Subject(model.run, settings.representation_dim, model.wire_dtype, settings.max_norm)

@@ -7,8 +7,7 @@ import torch
 from laser_vfl.client.block import EncodedTable
 from laser_vfl.client.device import Host
 from laser_vfl.client.inbox import Kind
-from laser_vfl.client.mail import Mail
-from laser_vfl.client.view import MemberView
+from laser_vfl.client.mail import Mail, NoMail
 from laser_vfl.core.alignment import ClientAlignment
 from laser_vfl.core.learner import Learner
 from laser_vfl.core.plan import Plan, plan_step
@@ -21,18 +20,17 @@ class Exchange:
 
     learner: Learner
     host: Host
-    mail: Mail
-    view: MemberView
+    mail: Mail | NoMail
     table: EncodedTable
     alignment: ClientAlignment
 
-    def plan(self, step: Step) -> Plan | None:
+    def plan(self, step: Step, participants: int) -> Plan | None:
         """Return what this client does in a step; None when nothing there concerns it."""
         plan = plan_step(
             step,
             self.alignment,
             client=self.learner.place.client,
-            participants=self.view.participants(step.number),
+            participants=participants,
             heads=self.learner.place.heads,
         )
         return plan if plan is not None and plan.learns else None

@@ -1,6 +1,6 @@
 """The rows that a client can answer for: found by blinded id, ready for its model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +36,17 @@ class Holdings:
 
     def __len__(self) -> int:
         return len(self._index)
+
+    def without(self, are_gone: Callable[[Sequence[str]], npt.NDArray[np.bool_]]) -> "Holdings":
+        """Return the rows of everybody else."""
+        masks = [are_gone(people.ids) for people in self.people]
+        if not any(gone.any() for gone in masks):
+            return self
+        parts = []
+        for people, inputs, gone in zip(self.people, self._parts, masks, strict=True):
+            left = people.part(~gone)
+            parts.append(Rowset(left.digests, torch.from_numpy(inputs[~gone]), left.ids))
+        return Holdings(parts)
 
     def find(self, digests: Digests) -> Rows:
         """Return the row of each blinded id, -1 where it is not held."""

@@ -5,13 +5,13 @@ import logging
 import math
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from laser_vfl.client.aligning import MAX_REASON, Aligned
 from laser_vfl.client.ring_call import RingCall, read_call
-from laser_vfl.client.session import RETRY_S, Session, Welcome
-from laser_vfl.client.view import MemberView, member_view
+from laser_vfl.client.run_record import RunRecord
+from laser_vfl.client.session import RETRY_S, Session, Welcome, stopped_by
 from laser_vfl.core.alignment import num_shared
 from laser_vfl.core.errors import (
     AddressError,
@@ -20,6 +20,7 @@ from laser_vfl.core.errors import (
     DataError,
     IdentityError,
     LaserError,
+    NameTaken,
     NotRegistered,
     TrainingStopped,
     printable,
@@ -30,18 +31,23 @@ from laser_vfl.v1 import coordinator_pb2 as pb
 
 log = logging.getLogger(__name__)
 
+TAKEN_S = 5.0
+"""How long to wait for a process of our name that was killed to be noticed."""
+
 MAX_HUNG_UP = 5
 """So often a daemon may close a connection while it restarts; one that always does refuses us."""
 
 
 @dataclass(frozen=True)
 class Joined:
-    """A run that is about to start, with this client in it."""
+    """A run that this client is in, or may come back to."""
 
-    roster: tuple[str, ...]
-    settings: TrainingSettings
-    aligned: Aligned
-    view: MemberView
+    record: RunRecord
+    """With the seed and the heads that its view has."""
+    is_new: bool
+    """Whether this client has just been aligned for it."""
+    members: tuple[str, ...] = ()
+    """Who is in its view; nobody when it is over."""
 
 
 @dataclass
@@ -59,7 +65,7 @@ class Wish:
 class Applicant(Protocol):
     """What a client decides on its way into a run."""
 
-    def accept(self, welcome: Welcome) -> None:
+    async def accept(self, welcome: Welcome) -> None:
         """See what the coordinator demands before anything is promised; may refuse."""
 
     async def prepare(self) -> None:
@@ -67,6 +73,16 @@ class Applicant(Protocol):
 
     async def attend(self, call: RingCall) -> Aligned:
         """Take part in an alignment."""
+
+    @property
+    def unfinished_run(self) -> str:
+        """The run that this client could come back to, if any."""
+
+    async def keep(self, aligned: Aligned, settings: TrainingSettings) -> RunRecord:
+        """Put on disk what is needed to come back to a run."""
+
+    async def recall(self, run: str) -> RunRecord | None:
+        """Return what is needed to come back to a run, if it is there and fits the tables."""
 
 
 async def join(session: Session, client: str, applicant: Applicant, wish: Wish) -> Joined:
@@ -77,8 +93,8 @@ async def join(session: Session, client: str, applicant: Applicant, wish: Wish) 
     while True:
         wish.changed.clear()
         welcome = await _register(session, wish)
-        applicant.accept(welcome)
-        session.open()
+        await applicant.accept(welcome)
+        session.open(applicant.unfinished_run)
         waiting = _Waiting(session, client, welcome, applicant)
         try:
             joined = await waiting.until_a_run_starts(wish)
@@ -101,7 +117,10 @@ class _Waiting:
         self._welcome = welcome
         self._applicant = applicant
         self._attended = ""
-        self._aligned: Aligned | None = None
+        self._record: RunRecord | None = None
+        """Of the run that this client has just been aligned for."""
+        self._declined = ""
+        """A run under way that this client has nothing of; the coordinator will hear so."""
         self._preparing: asyncio.Task[None] | None = None
 
     async def until_a_run_starts(self, wish: Wish) -> Joined | None:
@@ -140,28 +159,27 @@ class _Waiting:
     def _is_news(self, directive: pb.Directive) -> bool:
         gathering = directive.gathering
         if not directive.HasField("gathering"):
-            return True
+            run = directive.training.view.run or directive.finished.run
+            return directive.HasField("stopped") or run != self._declined
         if gathering.call.id and gathering.call.id != self._attended:
             return True
-        if gathering.run and self._aligned is None:
+        if gathering.run and self._record is None:
             return True
-        if self._aligned is not None:
-            return self._aligned.call.id not in (gathering.run, gathering.call.id)
+        if self._record is not None:
+            return self._record.run not in (gathering.run, gathering.call.id)
         return gathering.wanted and self._preparing is None
 
     async def _follow(self, directive: pb.Directive) -> Joined | None:
         """Do what a directive asks for; return the run if it starts."""
-        gathering, aligned = directive.gathering, self._aligned
+        gathering, record = directive.gathering, self._record
         if directive.HasField("stopped"):
-            raise TrainingStopped(directive.stopped.reason, hint="see the coordinator's log")
-        if directive.HasField("view"):
-            if aligned is None or directive.view.run != aligned.call.id:
-                raise NotRegistered("a run has started that this client is not aligned for")
-            return self._joined(aligned, directive.view)
-        if gathering.run and aligned is None:
+            raise stopped_by(directive)
+        if directive.HasField("training") or directive.HasField("finished"):
+            return await self._into_the_run(directive)
+        if gathering.run and record is None:
             raise NotRegistered("the others have aligned without this client")
-        if aligned is not None:  # somebody was lost before the start
-            self._aligned = None
+        if record is not None:  # somebody was lost before the start
+            self._record = None
             self._session.report(state=pb.CLIENT_STATE_JOINING, run="")
         if gathering.wanted and self._preparing is None:
             self._preparing = asyncio.create_task(self._prepare())
@@ -193,21 +211,34 @@ class _Waiting:
                 await self._session.refuse(call.id, self._client, reason, unreachable=False)
         else:
             if call.purpose is Purpose.RUN:
-                self._aligned = aligned
+                self._record = await self._applicant.keep(aligned, self._welcome.settings)
+                self._warn_if_alone(self._record)
                 self._session.report(state=pb.CLIENT_STATE_READY, run=call.id)
 
-    def _joined(self, aligned: Aligned, message: pb.View) -> Joined:
-        roster = self._welcome.roster
-        if len(roster) > 1 and not num_shared(aligned.tables["train"]):
+    async def _into_the_run(self, directive: pb.Directive) -> Joined | None:
+        """Return the run that this client was aligned for, just now or before it was restarted."""
+        view = directive.training.view
+        run = view.run or directive.finished.run
+        record, is_new = self._record, True
+        if record is None or record.run != run:
+            record, is_new = await self._applicant.recall(run), False
+        if record is None:
+            self._declined = run
+            self._session.report(run="")
+            return None
+        if view.run:
+            settings = record.settings.model_copy(update={"seed": view.seed})
+            record = replace(record, settings=settings, heads=tuple(view.heads))
+        return Joined(record, is_new, tuple(member.client for member in view.members))
+
+    def _warn_if_alone(self, record: RunRecord) -> None:
+        if len(record.roster) > 1 and not num_shared(record.tables["train"]):
             log.warning(
                 "no training row of %s is held by anybody else; does data.id name the same thing "
                 "at all clients%s?",
                 self._client,
-                ", and is id_secret_file the same" if aligned.scheme == "hmac" else "",
+                ", and is id_secret_file the same" if record.scheme == "hmac" else "",
             )
-        view = member_view(message, roster, self._client)
-        settings = self._welcome.settings.model_copy(update={"seed": view.seed})
-        return Joined(roster, settings, aligned, view)
 
 
 async def _cancel(*tasks: asyncio.Task[Any] | None) -> None:
@@ -224,6 +255,9 @@ async def _register(session: Session, wish: Wish) -> Welcome:
     while True:
         try:
             return await session.register(wants_run=wish.wants_run)
+        except NameTaken:
+            if time.monotonic() > started + TAKEN_S:
+                raise
         except AddressError as error:
             num_hung_up = num_hung_up + 1 if "Socket closed" in error.message else 0
             if num_hung_up >= MAX_HUNG_UP:

@@ -1,195 +1,201 @@
-"""Streams to the other clients. Everything is pushed as soon as it is known; nothing answers."""
+"""Streams to the other clients. Everything is pushed as soon as it is known; nothing answers.
+
+A stream that breaks is opened again, and what may not have arrived is sent again.
+"""
 
 import asyncio
-import contextlib
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import grpc.aio
 
 from laser_vfl.client.inbox import Inbox, Kind
+from laser_vfl.client.link import Changed, Link, Read, Write
+from laser_vfl.client.pair_keys import PairKeys
 from laser_vfl.client.view import MemberView, Peer
-from laser_vfl.core.errors import ContractError, LaserError, TrainingStopped
+from laser_vfl.core.errors import ContractError, LaserError
+from laser_vfl.v1 import coordinator_pb2
 from laser_vfl.v1 import peer_pb2 as pb
+from laser_vfl.wire.access import identify
 from laser_vfl.wire.credentials import Credentials
 from laser_vfl.wire.frames import open_exchange
-from laser_vfl.wire.identity import identify
-from laser_vfl.wire.server import Options, connected, open_channel
-from laser_vfl.wire.status import error_from
+from laser_vfl.wire.identity import client_of
+from laser_vfl.wire.lines import Line
+from laser_vfl.wire.patience import in_time
+from laser_vfl.wire.sizes import Options
+from laser_vfl.wire.status import error_from, heed_cancellation
 
 log = logging.getLogger(__name__)
 
-MAX_UNSENT_FRAMES = 4
-
 DIAL_TIMEOUT_S = 20.0
+EARLY_S = 2.0
+"""How much earlier than we a peer may know of a run or a view; after that it has to dial again."""
 
-Read = Callable[[], Awaitable[Any]]
-Write = Callable[[bytes], Awaitable[None]]
-
-
-class Link:
-    """The stream to one peer: one reader, and an outbox with one writer."""
-
-    def __init__(
-        self, peer: Peer, view: MemberView, inbox: Inbox, fail: Callable[[LaserError], None]
-    ) -> None:
-        self.peer = peer
-        self._fail = fail
-        self._pumping = False
-        self._run = view.run
-        self._generation = view.generation
-        self._inbox = inbox
-        self._room = asyncio.Event()
-        self._outbox: deque[bytes] = deque()
-        self._filled = asyncio.Event()
-        self._drained = asyncio.Event()
-        self._closed = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-
-    def send(self, frame: bytes) -> None:
-        """Queue a serialised frame for the writer."""
-        self._outbox.append(frame)
-        self._filled.set()
-
-    def close(self) -> None:
-        """End the stream."""
-        self._closed.set()
-
-    async def drain(self) -> None:
-        """Wait while too much is unsent."""
-        while len(self._outbox) >= MAX_UNSENT_FRAMES and self._inbox.failure is None:
-            self._drained.clear()
-            await self._drained.wait()
-
-    def stop_draining(self) -> None:
-        """Let go whoever waits for the outbox; nothing more will be sent."""
-        self._drained.set()
-
-    async def pump(self, read: Read, write: Write) -> None:
-        """Move frames in both directions until the stream ends or fails; either ends the run."""
-        if self._pumping:
-            raise ContractError(f"{self.peer.name} has a stream already")
-        self._pumping = True
-        reader = asyncio.create_task(self._read_all(read))
-        writer = asyncio.create_task(self._write_all(write))
-        closed = asyncio.create_task(self._closed.wait())
-        try:
-            await asyncio.wait({reader, writer, closed}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (reader, writer):
-                if task.done():
-                    task.result()
-            self._fail(lost(self.peer, "it closed the connection"))
-        except grpc.aio.AioRpcError as error:
-            self._fail(lost(self.peer, error_from(error, doing="the stream broke").message))
-        except LaserError as error:
-            self._fail(error)
-            raise
-        except BaseException:
-            self._fail(lost(self.peer, "the connection was cut"))
-            raise
-        finally:
-            ended: list[asyncio.Task[Any]] = [reader, writer, closed]
-            for pending in ended:
-                pending.cancel()
-            await asyncio.gather(*ended, return_exceptions=True)
-
-    async def _write_all(self, write: Write) -> None:
-        while True:
-            while self._outbox:
-                await write(self._outbox[0])
-                self._outbox.popleft()
-                self._drained.set()
-            self._filled.clear()
-            await self._filled.wait()
-
-    async def _read_all(self, read: Read) -> None:
-        while (frame := await read()) is not grpc.aio.EOF:
-            if frame.sender != self.peer.name or frame.incarnation != self.peer.incarnation:
-                raise ContractError(f"{self.peer.name} sent a frame in another's name")
-            if (frame.run, frame.generation) != (self._run, self._generation):
-                self._inbox.dropped["other generation"] += 1
-                continue
-            self._inbox.put(self.peer.index, frame)
-            while not self._inbox.has_room(self.peer.index, self._resume):
-                await self._room.wait()
-                self._room.clear()
-
-    def _resume(self) -> None:
-        """Called by the training thread when it has made room."""
-        self._loop.call_soon_threadsafe(self._room.set)
+FIRST_RETRY_S = 0.1
+LONGEST_RETRY_S = 1.0
 
 
 class Links:
-    """All streams of this client in one run. Of each pair, the one first in the roster dials."""
+    """All streams of one process in one run. Of each pair, the one first in the roster dials."""
 
-    def __init__(self, view: MemberView, credentials: Credentials, options: Options) -> None:
-        self.view = view
+    def __init__(
+        self,
+        run: str,
+        me: Peer,
+        roster: Sequence[str],
+        credentials: Credentials,
+        options: Options,
+        changed: Changed = lambda: None,
+        *,
+        masked_gradients: bool = False,
+    ) -> None:
+        self.run = run
+        self.me = me
+        self.roster = roster
         self.inbox = Inbox()
+        self.keys = PairKeys(run, me) if masked_gradients else None
+        self.news = asyncio.Event()
         self._credentials = credentials
         self._options = options
-        self._links = {peer.index: Link(peer, view, self.inbox, self.fail) for peer in view.peers}
-        self._channels: list[grpc.aio.Channel] = []
-        self._tasks = [
-            asyncio.create_task(self._dial(peer))
-            for peer in view.peers
-            if peer.index > view.me.index
-        ]
+        self._changed = changed
+        self._links: dict[int, Link] = {}
+        self._retired: dict[int, Link] = {}
+        self._by_index: dict[int, Link] = {}
+        self._dials: dict[int, asyncio.Task[None]] = {}
 
-    def fail(self, error: LaserError) -> None:
-        """End the run here: let go whoever waits for a frame or to send one."""
-        self.inbox.fail(error)
+    def meet(self, peers: Iterable[Peer]) -> None:
+        """Have a stream to each of these, and to nobody else."""
+        wanted = {peer.incarnation: peer for peer in peers}
+        for incarnation, link in list(self._links.items()):
+            if (peer := wanted.get(incarnation)) is None:
+                self._retired[incarnation] = self._links.pop(incarnation)
+                link.retire()
+            elif peer.name != link.peer.name:
+                raise ContractError("the coordinator gives a process the number of another")
+        self._forget_closed()
+        for incarnation, peer in wanted.items():
+            if incarnation not in self._links:
+                if before := self._retired.pop(incarnation, None):
+                    before.closed.set()  # its caller opens a stream anew
+                link = Link(peer, self.run, self.inbox, self._changed)
+                self._links[incarnation] = link
+                if peer.index > self.me.index:
+                    self._dials[incarnation] = asyncio.create_task(self._keep_open(link))
+        self.news.set()
+        self.news = asyncio.Event()
+
+    def _forget_closed(self) -> None:
+        """Let go of processes that are long gone."""
+        for incarnation in [i for i, link in self._retired.items() if link.closed.is_set()]:
+            del self._retired[incarnation]
+        for incarnation in [i for i, dial in self._dials.items() if dial.done()]:
+            del self._dials[incarnation]
+
+    def begin(self, view: MemberView) -> None:
+        """Exchange frames of this view's generation from now on."""
+        self._by_index = {peer.index: self._links[peer.incarnation] for peer in view.peers}
         for link in self._links.values():
-            link.stop_draining()
+            link.begin()
+        self.inbox.begin(view.generation)
+
+    def send(self, kind: Kind, frames: Iterable[tuple[int, bytes]]) -> None:
+        """Queue serialised frames for their peers."""
+        for peer, frame in frames:
+            self._by_index[peer].send(kind, frame)
+
+    def refuse(self, peer: int, reason: str) -> None:
+        """Have no stream to a peer that broke the contract for as long as the generation lasts."""
+        self._by_index[peer].refuse(reason)
+
+    def reports(self) -> list[coordinator_pb2.LinkReport]:
+        """Say how each stream is."""
+        return [link.report() for link in self._links.values()]
 
     async def close(self) -> None:
         """Close all streams."""
-        if self.inbox.dropped:
-            log.warning("frames dropped: %s", dict(self.inbox.dropped))
-        self.fail(TrainingStopped("this client is stopping"))
-        for link in self._links.values():
-            link.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for channel in self._channels:
-            await channel.close()
+        for link in (*self._links.values(), *self._retired.values()):
+            link.closed.set()
+        dials = list(self._dials.values())
+        for dial in dials:
+            dial.cancel()
+        await asyncio.gather(*dials, return_exceptions=True)
 
-    def send(self, frames: Iterable[tuple[int, bytes]]) -> None:
-        """Queue serialised frames for their peers."""
-        for peer, frame in frames:
-            self._links[peer].send(frame)
-
-    async def drain(self) -> None:
-        """Wait while too much is unsent to anybody."""
-        for link in self._links.values():
-            await link.drain()
-
-    async def admit(self, hello: pb.Frame, context: Any) -> None:
-        """Let an earlier peer in."""
-        view = self.view
-        identify(hello.sender, context)
-        if (hello.run, hello.generation) != (view.run, view.generation):
-            raise ContractError("that run is not the one under way here")
-        caller = next((peer for peer in view.peers if peer.name == hello.sender), None)
-        if caller is None or caller.incarnation != hello.incarnation:
+    def find(self, hello: pb.Frame) -> Link | None:
+        """Return the link that a caller's stream belongs to, if it is known here already."""
+        if hello.incarnation in self._retired:
+            self.inbox.dropped["earlier life"] += 1
+            raise ContractError("the others go on without this process; it has to register anew")
+        if hello.receiver != self.me.incarnation:
+            raise ContractError("this is another process than the one that was called")
+        if hello.sender not in self.roster:
             raise ContractError("only the members of the run exchange frames")
-        await self._links[caller.index].pump(context.read, context.write)
+        link = self._links.get(hello.incarnation)
+        if link is None or link.peer.name != hello.sender:
+            return None
+        link.check()
+        return link
 
-    async def _dial(self, peer: Peer) -> None:
-        channel = open_channel(peer.address, self._credentials, self._options)
-        self._channels.append(channel)
+    def hello(self, receiver: Peer) -> bytes:
+        """Return the frame that a stream begins with, in both directions."""
+        frame = pb.Frame(
+            run=self.run,
+            kind=pb.FRAME_KIND_HELLO,
+            sender=self.me.name,
+            incarnation=self.me.incarnation,
+            receiver=receiver.incarnation,
+            public_key=self.keys.public if self.keys else b"",
+        )
+        return frame.SerializeToString()
+
+    async def pump(self, link: Link, hello: pb.Frame, read: Read, write: Write) -> None:
+        """Move frames over a stream whose other end has said hello, until it ends."""
+        if self.keys is not None:
+            self.keys.agree(link.peer, hello.public_key)
+        await link.pump(read, write)
+
+    async def _keep_open(self, link: Link) -> None:
+        """Dial a peer again and again, for as long as it is wanted."""
+        retry_s, complaint = FIRST_RETRY_S, ""
+        while not link.is_retired:
+            num_opened, error = link.num_opened, ""
+            try:
+                await self._dial(link)
+            except grpc.aio.AioRpcError as failure:
+                error = error_from(failure, doing="dialling").message
+            except TimeoutError:
+                error = "it does not answer"
+            except LaserError as failure:
+                error = str(failure)
+            except asyncio.InvalidStateError:
+                error = "the stream was cut"
+            heed_cancellation()
+            if link.num_opened > num_opened:
+                retry_s, complaint = FIRST_RETRY_S, ""
+            elif error and error != complaint:
+                log.info("%s cannot be reached at %s: %s", link.peer.name, link.peer.address, error)
+                complaint = error
+            await asyncio.sleep(retry_s)
+            retry_s = min(2 * retry_s, LONGEST_RETRY_S)
+
+    async def _dial(self, link: Link) -> None:
+        to = client_of(self._credentials.federation, link.peer.name)
+        line = Line(link.peer.address, self._credentials, to, self._options)
         try:
+            call = open_exchange(line.channel)
             async with asyncio.timeout(DIAL_TIMEOUT_S):
-                await connected(channel)
-            call = open_exchange(channel)
-            await call.write(tagged(self.view, pb.FRAME_KIND_HELLO, 0).SerializeToString())
-        except (TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            self.fail(lost(peer, f"it cannot be reached at {peer.address}"))
-            return
-        with contextlib.suppress(Exception):  # the run has failed by then, and says why
-            await self._links[peer.index].pump(call.read, call.write)
+                await call.write(self.hello(link.peer))
+                answer = await call.read()
+            if answer is None or answer is grpc.aio.EOF or answer.kind != pb.FRAME_KIND_HELLO:
+                raise ContractError(f"{link.peer.name} did not answer with a hello")
+            if (answer.sender, answer.incarnation) != (link.peer.name, link.peer.incarnation):
+                raise ContractError(f"somebody else answers at {link.peer.address}")
+            with line.while_fresh(call):
+                await self.pump(link, answer, call.read, call.write)
+        finally:
+            with suppress(Exception):
+                await line.close()
 
 
 class Reception:
@@ -203,24 +209,40 @@ class Reception:
         """Let the members of a run in."""
         self._links = links
         self._opened.set()
+        self._opened = asyncio.Event()
 
     def close(self) -> None:
         """The run is over; who comes now is early for the next one."""
         self._links = None
-        self._opened.clear()
 
     async def serve(self, requests: Any, context: Any) -> None:
-        """Take a stream in; its sender may know of the run before we do."""
-        hello = await context.read()
+        """Take a stream in; its sender may know of the run, or of the view, before we do."""
+        hello = await in_time(context.read())
         if hello is grpc.aio.EOF or hello.kind != pb.FRAME_KIND_HELLO:
             raise ContractError("a stream begins with a hello")
+        identify(hello.sender)
         try:
-            async with asyncio.timeout(DIAL_TIMEOUT_S):
-                await self._opened.wait()
+            async with asyncio.timeout(EARLY_S):
+                links, link = await self._expected(hello)
         except TimeoutError:
-            raise ContractError("no run is under way here") from None
-        assert self._links is not None
-        await self._links.admit(hello, context)
+            raise ContractError("no such process is in the run under way here") from None
+        await context.write(links.hello(link.peer))
+        await links.pump(link, hello, context.read, context.write)
+
+    async def _expected(self, hello: pb.Frame) -> tuple[Links, Link]:
+        while True:
+            opened, links = self._opened, self._links
+            if links is None:
+                await opened.wait()
+                continue
+            if links.run == hello.run and (link := links.find(hello)) is not None:
+                return links, link
+            waits = [asyncio.ensure_future(e.wait()) for e in (opened, links.news)]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    wait.cancel()
 
 
 def tagged(view: MemberView, kind: Kind, step: int) -> pb.Frame:
@@ -233,8 +255,3 @@ def tagged(view: MemberView, kind: Kind, step: int) -> pb.Frame:
         sender=view.me.name,
         incarnation=view.me.incarnation,
     )
-
-
-def lost(peer: Peer, why: str) -> TrainingStopped:
-    """Return the error of a run that a peer has dropped out of."""
-    return TrainingStopped(f"lost {peer.name}: {why}", hint="see its log, then start again")

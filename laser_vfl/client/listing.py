@@ -5,7 +5,7 @@ order of the rows, and it is the same in every run, so that a run can be repeate
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,9 +40,9 @@ class People:
     ids: Sequence[str]
     digests: Digests
 
-    def part(self, is_in: Callable[[Digests], npt.NDArray[np.bool_]]) -> "People":
+    def part(self, chosen: npt.NDArray[np.bool_]) -> "People":
         """Return some of these people."""
-        places = np.flatnonzero(is_in(self.digests))
+        places = np.flatnonzero(chosen)
         return People([self.ids[place] for place in places.tolist()], self.digests[places])
 
 

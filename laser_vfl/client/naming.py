@@ -54,6 +54,28 @@ class Naming:
         """Tell who of these people has no name yet."""
         return self._index.find(digests) < 0
 
+    def without(self, gone: npt.NDArray[np.bool_]) -> "Naming":
+        """Return the same names with nothing of these people: zeros hold their places."""
+        if not gone.any():
+            return self
+        digests, points = self.digests.copy(), self.points.copy()
+        digests[gone] = points[gone] = 0
+        return Naming(
+            self.id,
+            self.run,
+            self.members,
+            self.scalar,
+            digests,
+            points,
+            self.groups,
+            self._places,
+        )
+
+    @property
+    def known(self) -> npt.NDArray[np.bool_]:
+        """Whose place is not that of somebody forgotten."""
+        return np.asarray(self.digests.any(axis=1))
+
     def names_for(self, digests: Digests, client: int) -> tuple[bytes, npt.NDArray[np.uint32]]:
         """Return the names of those whom a client of the roster holds too, and where they stand."""
         positions = self._index.find(digests)

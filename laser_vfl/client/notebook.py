@@ -1,6 +1,7 @@
 """A client in Python: the same daemon, with its servers in the background of a notebook."""
 
 import asyncio
+import atexit
 import threading
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import CancelledError, Future
@@ -159,14 +160,24 @@ class Life:
 
 
 _loop: asyncio.AbstractEventLoop | None = None
+_thread: threading.Thread | None = None
 _loop_lock = threading.Lock()
 
 
 def _run(work: Coroutine[Any, Any, T]) -> "Future[T]":
     """Run something on the event loop of all clients of this process."""
-    global _loop
+    global _loop, _thread
     with _loop_lock:
         if _loop is None:
             _loop = asyncio.new_event_loop()
-            threading.Thread(target=_loop.run_forever, name="laser-vfl", daemon=True).start()
+            _thread = threading.Thread(target=_loop.run_forever, name="laser-vfl", daemon=True)
+            _thread.start()
     return asyncio.run_coroutine_threadsafe(work, _loop)
+
+
+@atexit.register
+def _stand_still() -> None:
+    """A thread that the interpreter ends inside native code takes the whole process with it."""
+    if _loop is not None and _thread is not None:
+        _loop.call_soon_threadsafe(_loop.stop)
+        _thread.join(1.0)

@@ -8,10 +8,11 @@ from typing import Any, Self
 
 import psutil
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 
 from laser_vfl.client.artifacts import StateDirectory
-from laser_vfl.client.session import Session
+from laser_vfl.client.progress import Progress
 from laser_vfl.wire.traffic import tcp_bytes_sent
 
 log = logging.getLogger(__name__)
@@ -29,10 +30,10 @@ class Observer:
         state: StateDirectory,
         num_steps: int,
         steps_per_epoch: int,
-        session: Session,
+        progress: Progress,
         run: str,
     ) -> None:
-        self._session = session
+        self._progress = progress
         self._run = run
         self._state = state
         self._num_steps = num_steps
@@ -40,9 +41,10 @@ class Observer:
         self._process = psutil.Process()
         self._losses: list[float] = []
         self._last_time = self._logged_at = time.monotonic()
-        self._last_step = 0
+        self._last_step = self._done = 0
+        self._is_first = True
         self._last_bytes = tcp_bytes_sent()
-        self._bar = Progress(
+        self._bar = Bar(
             TextColumn(f"[bold]{name}[/bold]"),
             BarColumn(),
             TextColumn("{task.completed}/{task.total} {task.fields[note]}"),
@@ -64,15 +66,28 @@ class Observer:
     ) -> None:
         self._bar.stop()
 
+    def goes_on_from(self, next_step: int) -> None:
+        """Take note of where it stands; steps that others did meanwhile do not count as speed."""
+        if next_step != self._done:
+            self._last_time, self._last_step = time.monotonic(), next_step
+            self._last_bytes = tcp_bytes_sent()
+        self._done = next_step
+
     def step_done(self, next_step: int, loss: float | None) -> None:
         """Take note that everything before `next_step` is done; `loss` is None without a head."""
-        self._session.next_step = next_step
         if loss is not None:
             self._losses.append(loss)
         now = time.monotonic()
         due = now - self._last_time >= METRICS_INTERVAL_S
-        if due or self._last_step == 0 or next_step == self._num_steps:
+        self._done = next_step
+        if due or self._is_first or next_step == self._num_steps:
+            self._is_first = False
             self._write(next_step, now)
+
+    def note(self, event: str, **fields: Any) -> None:
+        """Write a line about something else that happened, from whichever thread."""
+        line = {"time": time.time(), "run": self._run, "event": event, **fields}
+        self._state.append_metrics(line)
 
     def _write(self, next_step: int, now: float) -> None:
         elapsed = max(now - self._last_time, 1e-9)
@@ -92,6 +107,11 @@ class Observer:
             "bytes_per_s": None if num_bytes is None else num_bytes / elapsed,
             "wire_bytes": sent,
             "rss_mb": self._process.memory_info().rss / 1e6,
+            "generation": self._progress.generation,
+            "members": self._progress.members,
+            "steps_redone": self._progress.num_redone,
+            "frames_dropped": dict(self._progress.dropped),
+            "offences": dict(self._progress.offences),
         }
         self._state.append_metrics(line)
         self._show(line, now, last=next_step == self._num_steps)

@@ -11,6 +11,7 @@ import torch
 from laser_vfl.client.aligning import Aligned, Aligner
 from laser_vfl.client.allocation import freed_memory_returned
 from laser_vfl.client.artifacts import StateDirectory
+from laser_vfl.client.attendance import Attendance, RunLost
 from laser_vfl.client.block import (
     Block,
     OwnModels,
@@ -19,16 +20,20 @@ from laser_vfl.client.block import (
     file_stamps,
     load_block,
 )
+from laser_vfl.client.comeback import Comeback
 from laser_vfl.client.config import ClientConfig
 from laser_vfl.client.dry_runs import DryRuns
-from laser_vfl.client.joining import Joined, Wish, join
-from laser_vfl.client.links import Links, Reception
+from laser_vfl.client.forgotten import Forgotten
+from laser_vfl.client.joining import Wish, join
+from laser_vfl.client.links import Reception
 from laser_vfl.client.listing import NOBODY, Keys, Listing, People, listing
-from laser_vfl.client.mail import Mail
+from laser_vfl.client.peer_server import PeerServer
+from laser_vfl.client.progress import Progress
 from laser_vfl.client.ring_call import RingCall
-from laser_vfl.client.run import stay_for_the_others, train_and_write, unless_stopped
+from laser_vfl.client.run_record import RunRecord
 from laser_vfl.client.serving import Serving
-from laser_vfl.client.session import Session, Welcome
+from laser_vfl.client.session import RunStopped, Session, Welcome
+from laser_vfl.client.work import Work
 from laser_vfl.core.errors import (
     AlignmentOver,
     AlignmentRefused,
@@ -40,11 +45,11 @@ from laser_vfl.core.errors import (
     NotReady,
     TrainingStopped,
 )
-from laser_vfl.core.exchange import WIRE_DTYPES
+from laser_vfl.core.learner import Learner
 from laser_vfl.core.purpose import Purpose, Scheme
-from laser_vfl.v1 import coordinator_pb2 as pb
+from laser_vfl.core.settings import TrainingSettings
+from laser_vfl.wire.audit import Audit
 from laser_vfl.wire.credentials import Credentials
-from laser_vfl.wire.protocol import FRAME_OPTIONS
 
 log = logging.getLogger(__name__)
 
@@ -63,9 +68,14 @@ class Means:
     state: StateDirectory
     session: Session
     serving: Serving
+    peer_server: PeerServer
     reception: Reception
     aligner: Aligner
     keys: Keys
+    forgotten: Forgotten
+    audit: Audit
+    address: str
+    """Where peers reach this client."""
 
 
 class Participation:
@@ -83,19 +93,27 @@ class Participation:
         self._is_known = False
         self._complaint = ""
         self._wish = Wish(wants_run=False, patience_s=means.config.connect_timeout_s)
+        self._comeback = Comeback(means.state)
+        self._retry = False
+        """Whether the run was lost, and the next one is wanted just as much."""
         self._published: asyncio.Future[None] | None = None
         self._scheme: Scheme = "ecdh"
         self._dry_runs = DryRuns()
 
     @property
+    def progress(self) -> Progress:
+        """What happened in the run under way, or in the last one."""
+        return self._means.session.progress
+
+    @property
     def next_step(self) -> int:
         """How far the run under way is."""
-        return self._means.session.next_step if self.run_id else 0
+        return self.progress.next_step if self.run_id else 0
 
     @property
     def num_steps(self) -> int:
         """How many steps the run under way has."""
-        return self._means.session.num_steps if self.run_id else 0
+        return self.progress.num_steps if self.run_id else 0
 
     async def run(self, *, train_now: bool, once: bool = False) -> None:
         """Take part in runs until cancelled, or in one only."""
@@ -106,6 +124,11 @@ class Participation:
             farewell = ""
             try:
                 await self._take_part()
+                if self._retry:
+                    self._retry, self._is_fresh = False, False
+                    session.renew()
+                    await session.close("the run was lost")
+                    continue
                 self._settle(None)
             except Exception as error:
                 if once or serving.current is None:
@@ -120,6 +143,7 @@ class Participation:
             self._is_fresh = False
             await session.close(farewell)
             if farewell:
+                session.renew()  # what this process was in a run, it is not any more
                 await asyncio.sleep(AFTER_FAILURE_S)
 
     async def fit(self) -> None:
@@ -132,8 +156,8 @@ class Participation:
         self._wish.changed.set()
         await asyncio.shield(self._published)
 
-    def accept(self, welcome: Welcome) -> None:
-        """Check that the models fit what the coordinator demands."""
+    async def accept(self, welcome: Welcome) -> None:
+        """Check that the models fit what the coordinator demands, and expect frames to match."""
         config = self._means.config
         if welcome.scheme == "hmac" and config.id_secret_file is None:
             raise MismatchError(
@@ -153,6 +177,7 @@ class Participation:
         self._dry_runs.tell_all(NotReady("the coordinator lost touch", hint="ask again"))
         place = welcome.roster.index(config.name)
         build_models(config, self._block, welcome.settings, place, self._means.own)
+        await self._means.peer_server.expect(welcome.settings)
         if self._is_known:  # so this is not the start, and time has passed
             self._is_fresh = False
         self._is_known = True
@@ -164,14 +189,17 @@ class Participation:
         while True:
             try:
                 self._means.aligner.ledger.check(Purpose.RUN)
-                if not self._is_fresh:
-                    self._block = await asyncio.to_thread(self._load_block)
-                    self._is_fresh = True
+                await self._read_tables()
                 return
             except (DataError, LimitExceeded) as error:
                 self.activity = f"cannot take part in a run: {error}"
                 log.error("%s; trying again", self.activity)
                 await asyncio.sleep(AFTER_FAILURE_S)
+
+    async def _read_tables(self) -> None:
+        if not self._is_fresh or await self._is_outdated():
+            self._block = await asyncio.to_thread(self._load_block)
+            self._is_fresh = True
 
     async def attend(self, call: RingCall) -> Aligned:
         """Take part in an alignment."""
@@ -217,67 +245,132 @@ class Participation:
             return await means.aligner.align(call, scheme, {"serve": newcomers}, known)
         if means.state.has_model(call.id):
             raise ContractError("the coordinator calls to a run that has been")
+        if call.purpose is Purpose.RUN and await self._is_outdated():
+            self._block = await asyncio.to_thread(self._load_block)
         block = self._block
-        if call.purpose is Purpose.DRY_RUN and block.stamps != file_stamps(means.config):
+        if call.purpose is Purpose.DRY_RUN and (
+            block.stamps != file_stamps(means.config) or await self._is_outdated()
+        ):
             block = await asyncio.to_thread(self._load_block)
         order = means.keys.order if scheme == "ecdh" else None
         lists = await asyncio.to_thread(_lists, block, means.serving.served_people, order)
         return await means.aligner.align(call, scheme, lists)
 
     def _load_block(self) -> Block:
-        return load_block(self._means.config, self._means.keys.digest)
+        means = self._means
+        return load_block(means.config, means.keys.digest, means.forgotten)
+
+    async def _is_outdated(self) -> bool:
+        """Whether somebody was forgotten since the tables were read."""
+        forgotten = self._means.forgotten
+        await asyncio.to_thread(forgotten.refresh)
+        return self._block.forgotten != forgotten.stamp
+
+    @property
+    def unfinished_run(self) -> str:
+        """The run that this client could come back to, if any."""
+        return self._comeback.run
+
+    async def keep(self, aligned: Aligned, settings: TrainingSettings) -> RunRecord:
+        """Put on disk what is needed to come back to a run."""
+        return await self._comeback.keep(aligned, settings, self.roster, self._block)
+
+    async def recall(self, run: str) -> RunRecord | None:
+        """Return what is needed to come back to a run, if it is there and fits the tables."""
+        if run != self._comeback.run or (record := await self._comeback.read()) is None:
+            return None
+        await self._read_tables()
+        return record if await self._comeback.fits(record, self.roster, self._block) else None
 
     async def _take_part(self) -> None:
         """Take part in one run, from waiting for it to publishing its model."""
-        config, serving, session = self._means.config, self._means.serving, self._means.session
+        serving, session = self._means.serving, self._means.session
+        session.progress.reset(self._comeback.checkpoints)
         if serving.current is not None and not self._wish.wants_run:
             self._wish.patience_s = math.inf
+        try:
+            await self._join_and_train()
+        except RunStopped as stopped:
+            if stopped.run == self._comeback.run:
+                self._comeback.end()
+            raise
+
+    async def _join_and_train(self) -> None:
+        config, serving, session = self._means.config, self._means.serving, self._means.session
         joined = await join(session, config.name, self, self._wish)
         self._dry_runs.tell_all(NotReady("a run has started", hint="ask again when it is over"))
-        view = joined.view
-        self.activity, self.run_id = "training", view.run
-        links = Links(view, self._means.credentials, FRAME_OPTIONS)
-        self._means.reception.open(links)
+        record = joined.record
+        self.activity, self.run_id = "training", record.run
+        session.progress.starts_phase()
+        if not joined.is_new:
+            log.info("coming back to run %s", record.run)
+        work = await asyncio.to_thread(self._build_work, record)
+        work.is_loaded = joined.is_new
+        if self._means.state.has_model(record.run):
+            work.adopt_model()
+        outcome = "left"
         try:
-            if joined.aligned.naming is not None:  # before the model, so that none is without
-                await asyncio.to_thread(self._means.state.write_naming, joined.aligned.naming)
-            await self._train(joined, links)
-            serving.set_block(self._block)
-            await serving.edition(view.run)
-            self.activity = "waiting for the others to finish"
-            if await stay_for_the_others(session) or serving.current is None:
-                await serving.publish(view.run)
+            self._means.audit.note("joined", run=record.run, members=joined.members)
+            await self._attend_run(work)
+            outcome = "finished"
+        except (RunLost, DataError) as error:
+            outcome = error.message
+            log.error("%s; waiting for the next run", error)
+            self._comeback.end()
+            self._retry = True
+            return
+        except LaserError as error:
+            outcome = error.message
+            raise
         finally:
-            self._means.reception.close()
-            await asyncio.shield(links.close())
+            self._means.audit.note(
+                "left", run=record.run, members=session.progress.members, reason=outcome
+            )
+        await serving.publish(record.run)
+        self._comeback.end()
 
-    async def _train(self, joined: Joined, links: Links) -> None:
-        means, session = self._means, self._means.session
-        learner = await asyncio.to_thread(
-            build_learner,
-            means.config,
-            self._block,
-            joined.settings,
-            joined.roster,
-            joined.view.heads,
-            means.device,
-            means.own,
+    async def _attend_run(self, work: Work) -> None:
+        means, run = self._means, work.record.run
+
+        async def when_done() -> None:
+            means.serving.set_block(self._block)
+            await means.serving.edition(run)
+            self.activity = "waiting for the others to finish"
+
+        attendance = Attendance(
+            means.config.name,
+            means.address,
+            work,
+            means.session,
+            means.reception,
+            means.credentials,
+            means.config.coordinator_timeout_s,
+            when_done,
         )
-        session.report(state=pb.CLIENT_STATE_RUNNING)
-        wire_dtype = WIRE_DTYPES[joined.settings.wire_precision]
-        mail = Mail(links, joined.view, session, wire_dtype, joined.settings.step_timeout_s)
-        work = asyncio.to_thread(
-            train_and_write,
-            means.config,
-            self._block,
-            joined,
-            learner,
-            mail,
-            session,
-            means.state,
-            means.own,
+        await attendance.run()
+
+    def _build_work(self, record: RunRecord) -> Work:
+        means = self._means
+        session = means.session
+        heads = record.heads
+        if not heads and self._block.labels is not None:  # of a run that is over; only ours counts
+            heads = (means.config.name,)
+
+        def build() -> Learner:
+            return build_learner(
+                means.config,
+                self._block,
+                record.settings,
+                record.roster,
+                heads,
+                means.device,
+                means.own,
+                own_key=means.state.own_key(),
+            )
+
+        return Work(
+            means.config, self._block, record, build, means.state, means.own, session.progress
         )
-        await unless_stopped(asyncio.create_task(work), session, links)
 
     def _complain(self, error: Exception) -> None:
         """Log a failure that serving survives, once if it comes again and again."""

@@ -11,27 +11,41 @@ from laser_vfl.client.session import Introduction
 from laser_vfl.core.release import __version__
 from laser_vfl.v1 import prediction_pb2 as pb
 from laser_vfl.v1.prediction_pb2_grpc import PredictionServicer
+from laser_vfl.wire.access import caller_text
+from laser_vfl.wire.audit import Audit
 
 
 class PredictionService(PredictionServicer):
     """Thin translations; what it says comes from elsewhere."""
 
     def __init__(
-        self, serving: Serving, participation: Participation, introduction: Introduction
+        self,
+        serving: Serving,
+        participation: Participation,
+        introduction: Introduction,
+        audit: Audit,
     ) -> None:
         self._serving = serving
         self._participation = participation
         self._introduction = introduction
+        self._audit = audit
 
     async def Predict(self, request: pb.PredictRequest, context: Any) -> pb.PredictResponse:
         """Predict with whatever blocks can be had."""
-        return await predict(self._serving, request, context.time_remaining())
+        response = await predict(self._serving, request, context.time_remaining())
+        caller = {"caller": caller_text()}
+        num_predicted = len(request.ids) - len(response.errors)
+        self._audit.count(
+            "predicted", caller, requests=1, ids=len(request.ids), ids_predicted=num_predicted
+        )
+        return response
 
     async def GetClientStatus(
         self, request: pb.GetClientStatusRequest, context: Any
     ) -> pb.ClientStatus:
         """Tell what this daemon does, serves and has served."""
         serving, participation, who = self._serving, self._participation, self._introduction
+        progress = participation.progress
         status = pb.ClientStatus(
             federation=who.federation,
             client=who.client,
@@ -50,11 +64,18 @@ class PredictionService(PredictionServicer):
                 pb.SubsetCount(blocks=mask, num_predicted=count)
                 for mask, count in sorted(serving.num_by_subset.items())
             ],
+            generation=progress.generation,
+            members=progress.members,
+            num_redone=progress.num_redone,
+            num_dropped=progress.dropped,
+            num_offences=progress.offences,
         )
         if serving.current is not None:
             status.num_held = len(serving.current.holdings)
             _describe(status.model, serving.current.model)
-        for name in dict.fromkeys([*serving.askers, *serving.accounts.by_peer]):
+        roster = serving.current.model.roster if serving.current else participation.roster
+        known = {*serving.askers, *serving.accounts.by_peer}
+        for name in (*(n for n in roster if n in known), *sorted(known.difference(roster))):
             _describe_peer(status.peers.add(client=name), serving, name)
         return status
 

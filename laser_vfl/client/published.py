@@ -9,10 +9,12 @@ import torch
 from torch import nn
 
 from laser_vfl.client.artifacts import StateDirectory, unusable
-from laser_vfl.client.block import OwnModels
+from laser_vfl.client.block import OwnModels, release_of
 from laser_vfl.client.config import ClientConfig
+from laser_vfl.client.digest_index import Digests
 from laser_vfl.core.errors import DataError, LaserError
 from laser_vfl.core.exchange import WIRE_DTYPES
+from laser_vfl.core.noise import Release
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.core.subsets import mask_of
 from laser_vfl.data import Encoding, LabelEncoding
@@ -47,6 +49,10 @@ class PublishedModel:
     precision: str
     alignment: str
     """How ids were compared in its run: "ecdh" or "hmac"."""
+    sha256: str = ""
+    """Of its parameters."""
+    release: Release | None = None
+    """How representations leave this client: as in training, whatever is configured since."""
 
     @property
     def wire_dtype(self) -> torch.dtype:
@@ -60,7 +66,20 @@ class PublishedModel:
 
     def represent(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return representations (n, d) in host memory."""
-        return self._run("representation", inputs)
+        rows_nd = self._run("representation", inputs)
+        return rows_nd if self.release is None else self.release.clipped(rows_nd)
+
+    def released(
+        self, own_nd: torch.Tensor, digests: Digests, inputs: torch.Tensor
+    ) -> torch.Tensor:
+        """Return what peers get of these representations of people with these features."""
+        if self.release is None:
+            return own_nd
+        names = [
+            b"".join((self.sha256.encode(), digest.tobytes(), features.numpy().tobytes()))
+            for digest, features in zip(digests, inputs, strict=True)
+        ]
+        return self.release.people(own_nd, names)
 
     def outputs(self, fused_nd: torch.Tensor) -> torch.Tensor:
         """Return the head's outputs for averaged representations, in host memory."""
@@ -87,7 +106,7 @@ def load_published(
     """Read the model of a run and check that it can be used here."""
     manifest, parameters = state.read_model(run)
     try:
-        return _from_manifest(config, manifest, parameters, own, device)
+        return _from_manifest(config, manifest, parameters, own, device, state.own_key())
     except LaserError as error:
         raise unusable(state.path / "models" / run, error.message) from None
     except Exception as error:
@@ -103,6 +122,7 @@ def _from_manifest(
     parameters: dict[str, torch.Tensor],
     own: OwnModels,
     device: torch.device,
+    own_key: bytes,
 ) -> PublishedModel:
     if (manifest["federation"], manifest["client"]) != (config.federation, config.name):
         raise DataError(f"it is of {manifest['client']} in {manifest['federation']}")
@@ -112,6 +132,7 @@ def _from_manifest(
     roster = tuple(map(str, manifest["roster"]))
     stored = manifest["scores"] or {}
     name = SCORE_NAMES[labels.task] if labels else ""
+    privacy = manifest.get("privacy")
     models = _build(manifest["model"], encoding, labels, settings, own)
     models.load_state_dict(parameters)
     return PublishedModel(
@@ -131,6 +152,8 @@ def _from_manifest(
         device=device,
         precision=str(manifest["precision"]),
         alignment=str(manifest["alignment"]),
+        sha256=str(manifest["sha256"]),
+        release=release_of(privacy["clip"], privacy["noise"], own_key) if privacy else None,
     )
 
 

@@ -52,16 +52,20 @@ def check_request(edition: Edition, request: pb.PredictRequest) -> None:
 def resolve(serving: Serving, edition: Edition, request: pb.PredictRequest) -> Rows:
     """Find or encode the rows that a request is about."""
     ids, places, errors = _normalised(request.ids)
-    digests = serving.blind(ids)
+    name = serving.config.name
     kind = request.WhichOneof("features")
     if kind is not None:
         encoded = _encoded(edition.model.encoding, request, kind)
+        gone = serving.forgotten.are(ids)
+        errors |= {int(place): f"{name} has forgotten this sample" for place in places[gone]}
+        ids, places = [ids[i] for i in np.flatnonzero(~gone)], places[~gone]
+        digests = serving.blind(ids)
         serving.visit(edition, ids, digests)
         return Rows(places, digests, encoded[torch.from_numpy(places)], errors)
+    digests = serving.blind(ids)
     holdings = edition.holdings  # of this moment: they may be replaced at any other
     rows = holdings.find(digests)
     held = rows >= 0
-    name = serving.config.name
     errors |= {int(place): f"{name} does not hold this sample" for place in places[~held]}
     return Rows(
         places[held],

@@ -14,6 +14,7 @@ from laser_vfl.client.edition import Edition
 from laser_vfl.client.naming import NAME
 from laser_vfl.client.serving import Serving
 from laser_vfl.core.alignment import DIGEST_BYTES
+from laser_vfl.core.bounds import Bounds
 from laser_vfl.core.errors import (
     ContractError,
     IdentityError,
@@ -22,18 +23,24 @@ from laser_vfl.core.errors import (
     quoted,
 )
 from laser_vfl.v1 import peer_pb2 as pb
-from laser_vfl.wire.identity import Caller, identify
+from laser_vfl.wire.access import Caller, identify
+from laser_vfl.wire.audit import Audit
+from laser_vfl.wire.patience import in_time
 from laser_vfl.wire.protocol import MAX_IDS
 from laser_vfl.wire.tensors import encode_tensor
 
 log = logging.getLogger(__name__)
 
+RELEASED_INLINE = 4096
+"""Noise on so many values takes no more than a thread would."""
+
 
 class Representing:
     """The Represent call. Only members of the federation are answered, and not without bounds."""
 
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, serving: Serving, audit: Audit) -> None:
         self._serving = serving
+        self._audit = audit
         self._streams: set[asyncio.Task[Any] | None] = set()
 
     async def serve(self, requests: Any, context: Any) -> None:
@@ -42,9 +49,11 @@ class Representing:
         self._streams.add(stream)
         caller = None
         try:
-            while (request := await context.read()) is not grpc.aio.EOF:
-                caller = caller or identify(request.sender, context)
+            request = await in_time(context.read())
+            while request is not grpc.aio.EOF:
+                caller = caller or identify(request.sender)
                 await context.write(await self._represent(caller, request))
+                request = await context.read()
         finally:
             self._streams.discard(stream)
 
@@ -73,7 +82,7 @@ class Representing:
         edition = await self._edition(request.run)
         if edition is None:
             return pb.RepresentResponse(other_run=serving.served_run or "none")
-        width, dtype = edition.model.settings.representation_dim, edition.model.wire_dtype
+        settings, dtype = edition.model.settings, edition.model.wire_dtype
         if num_ids > edition.max_rows:
             raise ContractError("so many representations do not fit into a message")
         digests = _digests(request, edition, caller)
@@ -83,14 +92,34 @@ class Representing:
         holdings = edition.holdings  # of this moment: they may be replaced at any other
         rows = holdings.find(digests)
         places = np.flatnonzero(rows >= 0)
-        own_nd = torch.empty(0, width)
+        own_nd = torch.empty(0, settings.representation_dim)
         if len(places):
             inputs = holdings.inputs(rows[places])
             own_nd = await edition.representation.submit(inputs)
+            if edition.model.release is not None:
+                own_nd = await self._released(edition, own_nd, digests[places], inputs)
+            unfit = Bounds(settings.max_norm, dtype).unfit_to_send(own_nd.numpy())
+            if unfit is not None:  # nobody could use these; the others are as good as ever
+                log.warning("the model of run %s diverges on %d samples", request.run, unfit.sum())
+                places, own_nd = places[~unfit], own_nd[torch.from_numpy(~unfit)]
             serving.accounts.served(account, len(places))
+        if num_ids:  # a probe is no question
+            peer = {"peer": account}
+            self._audit.count("served", peer, requests=1, ids_asked=num_ids, ids_served=len(places))
         response = pb.RepresentResponse(places=places.astype("<u4").tobytes())
         encode_tensor(own_nd, dtype, response.representations)
         return response
+
+    async def _released(
+        self, edition: Edition, own_nd: torch.Tensor, digests: Digests, inputs: torch.Tensor
+    ) -> torch.Tensor:
+        """Return what leaves this client; noise on many rows would hold up the event loop."""
+        release = edition.model.released
+        if own_nd.numel() <= RELEASED_INLINE:
+            return release(own_nd, digests, inputs)
+        loop = asyncio.get_running_loop()
+        executor = self._serving.executor
+        return await loop.run_in_executor(executor, release, own_nd, digests, inputs)
 
     async def _edition(self, run: str) -> Edition | None:
         try:

@@ -9,31 +9,29 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from laser_vfl.client.curve import POINTS_AT_ONCE, Curve, pieces
 from laser_vfl.client.points_seen import PointsSeen, num_repeated
 from laser_vfl.client.ring_call import Member, Promises, RingCall
 from laser_vfl.core.errors import AlignmentOver, ContractError, printable, quoted
-from laser_vfl.data import POINT_BYTES, check_points, hash_to_curve, multiply
+from laser_vfl.data import POINT_BYTES, check_points
 from laser_vfl.v1 import peer_pb2 as pb
+from laser_vfl.wire.access import identify
 from laser_vfl.wire.alignments import TABLE_NAMES, TABLES
 from laser_vfl.wire.credentials import Credentials
 from laser_vfl.wire.frames import open_hand_on
-from laser_vfl.wire.identity import identify
-from laser_vfl.wire.protocol import FRAME_OPTIONS
+from laser_vfl.wire.identity import client_of
+from laser_vfl.wire.patience import NEXT_S, in_time
 from laser_vfl.wire.server import connected, open_channel
+from laser_vfl.wire.sizes import RING_OPTIONS
 from laser_vfl.wire.status import error_from, heed_cancellation, is_ours
-
-POINTS_AT_ONCE = 1024
-"""How many points go into one message, and are worked on by one thread at a time."""
 
 MOST_CHECKED = 1000
 """How many points of a list that has come home are checked; a bad one there only fails to match."""
@@ -41,7 +39,11 @@ MOST_CHECKED = 1000
 MEET_TIMEOUT_S = 20.0
 """How long to try to reach a peer."""
 
-Item = TypeVar("Item")
+CHECKED_PER_S = 200_000
+"""How many points even a slow client checks in a second."""
+
+HOP_S = 15.0
+"""For so much longer than the one before it a client waits, who knows better who is silent."""
 
 
 class Refusal(Exception):
@@ -67,50 +69,6 @@ class Coming:
     """When its first message came."""
 
 
-@dataclass(frozen=True)
-class Curve:
-    """What this client blinds with: its scalar, the domain of its ids, and threads to do it."""
-
-    scalar: bytes
-    federation: str
-    run: str
-    threads: Executor
-    num_threads: int
-
-    async def blind(self, ids: Sequence[str], table: str) -> bytearray:
-        """Return ids as points under this client's scalar."""
-
-        def work(part: Sequence[str]) -> bytes:
-            points = hash_to_curve(part, federation=self.federation, run=self.run, table=table)
-            return multiply(points, self.scalar)
-
-        blinded = bytearray()
-        async for part in self._in_order(work, _pieces(ids, POINTS_AT_ONCE)):
-            blinded += part
-        return blinded
-
-    def add_scalar(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Multiply points, chunk by chunk, in their order."""
-        return self._in_order(lambda points: multiply(points, self.scalar), chunks)
-
-    async def _in_order(
-        self, work: Callable[[Item], bytes], items: AsyncIterator[Item]
-    ) -> AsyncIterator[bytes]:
-        """Work on as many items at a time as there are threads, and a little ahead."""
-        loop = asyncio.get_running_loop()
-        under_way: deque[asyncio.Future[bytes]] = deque()
-        try:
-            async for item in items:
-                under_way.append(loop.run_in_executor(self.threads, work, item))
-                if len(under_way) > self.num_threads:
-                    yield await under_way.popleft()
-            while under_way:
-                yield await under_way.popleft()
-        finally:
-            for future in under_way:
-                future.cancel()
-
-
 class Ring:
     """The lists of one alignment on their way. It is used once."""
 
@@ -123,7 +81,12 @@ class Ring:
         self._curve = curve
         self._next = call.after(me)
         self.previous = call.before(me)
-        self._channel = open_channel(self._next.address, credentials, FRAME_OPTIONS)
+        self._channel = open_channel(
+            self._next.address,
+            credentials,
+            client_of(credentials.federation, self._next.name),
+            RING_OPTIONS,
+        )
         self._promises: asyncio.Future[Promises] = asyncio.get_running_loop().create_future()
         self._home: dict[str, asyncio.Future[bytes | bytearray]] = {
             table: asyncio.get_running_loop().create_future() for table in tables
@@ -172,7 +135,7 @@ class Ring:
         """Send a blinded list of this client around; return it with everybody's scalar on it."""
         if len(self.call.members) == 1 or not points:
             return points
-        chunks = _pieces(memoryview(points), POINTS_AT_ONCE * POINT_BYTES)
+        chunks = pieces(memoryview(points), POINTS_AT_ONCE * POINT_BYTES)
         sender = asyncio.create_task(self._hand_on(self.me, table, chunks))
         del points, chunks  # the sender lets go of them as soon as they are sent
         try:
@@ -184,9 +147,8 @@ class Ring:
 
     async def take(self, first: pb.HandOnRequest, context: Any) -> pb.HandOnResponse:
         """Take a list from the client before this one, and hand it on, or keep it if it is ours."""
-        sender = identify(first.sender, context).name
         table = TABLE_NAMES.get(first.table, "")
-        if (sender, first.incarnation) != (self.previous.name, self.previous.incarnation):
+        if (first.sender, first.incarnation) != (self.previous.name, self.previous.incarnation):
             raise ContractError(f"lists come to {self.me} from {self.previous.name} alone")
         if first.owner not in self.call.names or table not in self.tables:
             raise ContractError("that list is of nobody in this alignment")
@@ -195,12 +157,12 @@ class Ring:
         self._takers.add(task)
         try:
             if (first.owner, table) in self._begun:
-                raise Refusal(sender, f"it sent the {table} list of {first.owner} twice")
+                raise Refusal(first.sender, f"it sent the {table} list of {first.owner} twice")
             self._begun[first.owner, table] = time.monotonic()
             return await self._pass(first, table, context)
         except (ContractError, DecodeError) as error:
             found = error.message if isinstance(error, ContractError) else "a message is unreadable"
-            self._fail(Refusal(sender, f"in the {table} list of {first.owner}, {found}"))
+            self._fail(Refusal(first.sender, f"in the {table} list of {first.owner}, {found}"))
             raise
         except Refusal as refusal:
             self._fail(refusal)
@@ -228,7 +190,7 @@ class Ring:
             points = await self._whole(arriving)
             if await asyncio.to_thread(sha256, points) != promise.sha256:
                 raise Refusal(first.owner, f"its {table} list is not the one that it committed to")
-            arriving = _pieces(points, POINTS_AT_ONCE * POINT_BYTES)
+            arriving = pieces(points, POINTS_AT_ONCE * POINT_BYTES)
         # The last chunks are held back until all checks have passed: see Curve and _checked.
         await self._hand_on(first.owner, table, self._curve.add_scalar(arriving))
         return pb.HandOnResponse(num_points=promise.num_points)
@@ -270,7 +232,7 @@ class Ring:
             seen.add(message.points)
             for part in range(0, len(message.points), POINTS_AT_ONCE * POINT_BYTES):
                 yield message.points[part : part + POINTS_AT_ONCE * POINT_BYTES]
-            message = await context.read()
+            message = await self._next_message(first.owner, table, context)
         if seen.num_points < num_points:
             raise Refusal(
                 self.previous.name,
@@ -281,6 +243,18 @@ class Ring:
         if not is_kept:
             await self._refuse_repeats(seen.num_repeated)
         self._arrived.add((first.owner, table))
+
+    async def _next_message(self, owner: str, table: str, context: Any) -> Any:
+        """Read on. The sender may be checking lists before it lets go of the last points of one."""
+        promises = self._promises.result()
+        num_points = sum(promises[name, table].num_points for name in self.call.names)
+        hops_s = (self.call.hops(owner, self.me) - 1) * HOP_S
+        patience_s = NEXT_S + num_points / CHECKED_PER_S + hops_s
+        try:
+            return await in_time(context.read(), patience_s)
+        except ContractError as error:
+            reason = f"in the {table} list of {owner}, {error.message}"
+            raise Refusal(self.previous.name, reason, gone=True) from None
 
     async def _hand_on(self, owner: str, table: str, chunks: AsyncIterator[bytes]) -> None:
         """Hand a list to the next client."""
@@ -349,9 +323,10 @@ class RingReception:
 
     async def serve(self, requests: Any, context: Any) -> pb.HandOnResponse:
         """Take a list in. Everybody is in the ring before it commits, so before lists travel."""
-        first = await context.read()
+        first = await in_time(context.read())
         if first is grpc.aio.EOF or first.points:
             raise ContractError("a list begins with the alignment and its owner, and no points")
+        identify(first.sender)
         ring = self._ring
         if ring is None or ring.call.id != first.alignment:
             raise AlignmentOver("that alignment is not under way here")
@@ -360,11 +335,6 @@ class RingReception:
 
 def _gone(peer: Member, reason: str) -> Refusal:
     return Refusal(peer.name, reason, gone=True)
-
-
-async def _pieces(items: Any, size: int) -> AsyncIterator[Any]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
 
 
 async def _joined(chunks: AsyncIterator[bytes]) -> bytearray:

@@ -146,9 +146,9 @@ class _Round:
     async def run(self) -> None:
         last = self._travellers[-1].give_up_at
         subject = self._edition.subject
+        named = self._edition.named_to(self._askers, self._digests)
         questions = {
-            name: asker.ask(subject, self._edition.named_to(name, self._digests), last)
-            for name, asker in self._askers.items()
+            name: asker.ask(subject, named[name], last) for name, asker in self._askers.items()
         }
         await asyncio.sleep(0)  # so that the questions are on their way before the computing starts
         own_nd = (await self._edition.representation.submit(self._inputs)).numpy()

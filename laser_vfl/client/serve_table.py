@@ -16,6 +16,12 @@ from laser_vfl.data import Encoding, Table, TableSpec, read_table
 log = logging.getLogger(__name__)
 
 
+def serve_spec(spec: TableSpec) -> TableSpec:
+    """Return what a serving table has: it needs no label, and where it has one, as no feature."""
+    left_out = () if spec.label is None else (spec.label,)
+    return replace(spec, label=None, exclude=(*spec.exclude, *left_out))
+
+
 class ServeTable:
     """The file as it was last found in order; a broken one leaves the rows as they were."""
 
@@ -24,9 +30,7 @@ class ServeTable:
     ) -> None:
         self.problem = ""
         self._path = path
-        # It need not have a label; where it has one, it is no feature either.
-        left_out = () if spec.label is None else (spec.label,)
-        self._spec = replace(spec, label=None, exclude=(*spec.exclude, *left_out))
+        self._spec = serve_spec(spec)
         self._blind = blind
         self._signature: tuple[int, ...] | None = ()
         self._table: Table | None = None

@@ -20,6 +20,8 @@ from laser_vfl.client.config import ClientConfig
 from laser_vfl.client.device import num_threads
 from laser_vfl.client.digest_index import Digests
 from laser_vfl.client.edition import Edition
+from laser_vfl.client.files import Stamp
+from laser_vfl.client.forgotten import Forgotten
 from laser_vfl.client.holdings import Holdings, Rowset
 from laser_vfl.client.ledger import Ledger
 from laser_vfl.client.limits import Accounts
@@ -32,6 +34,7 @@ from laser_vfl.client.session import Standing
 from laser_vfl.core.errors import DataError, LaserError, NotReady
 from laser_vfl.data import Encoding, Table, blind_ids, read_table
 from laser_vfl.wire.credentials import Credentials
+from laser_vfl.wire.sizes import asking_options
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +42,9 @@ HOUSE_INTERVAL_S = 1.0
 
 MAX_VISITORS = 100_000
 """How many people who are in no table are remembered until they are aligned."""
+
+MAX_KNOWN = 64
+"""How many other clients a federation may have."""
 
 UNUSED_S = 60.0
 """A model that is not the current one is let go when nobody has asked for it for so long."""
@@ -57,8 +63,10 @@ class Serving:
         device: torch.device,
         keys: Keys,
         ledger: Ledger,
+        forgotten: Forgotten,
     ) -> None:
         self.config = config
+        self.forgotten = forgotten
         self.current: Edition | None = None
         self.has_model = asyncio.Event()
         self.askers: dict[str, Asker] = {}
@@ -74,6 +82,9 @@ class Serving:
         self._device = device
         self._keys = keys
         self._ledger = ledger
+        self._obeyed: Stamp | None = None
+        """Which list of people to forget has been obeyed."""
+        self._complaint = ""
         self._visitors: dict[bytes, str] = {}
         self._visiting = threading.Lock()
         self.num_newcomers = 0
@@ -104,8 +115,9 @@ class Serving:
 
     @property
     def served_people(self) -> People:
-        """Those of the serving table."""
-        return self._serve.people
+        """Those of the serving table who are not forgotten."""
+        people = self._serve.people
+        return people.part(~self.forgotten.are(people.ids))
 
     def standing(self) -> Standing:
         """Return what the coordinator is told of all this."""
@@ -123,7 +135,8 @@ class Serving:
         with self._visiting:
             ids = list(self._visitors.values())
         visitors = People(ids, self.blind(ids))
-        new = [part.part(edition.naming.is_new) for part in (*edition.holdings.people, visitors)]
+        parts = (*edition.holdings.people, visitors)
+        new = [part.part(edition.naming.is_new(part.digests)) for part in parts]
         return listing(*new, order=self._keys.order)
 
     def visit(self, edition: Edition, ids: Sequence[str], digests: Digests) -> None:
@@ -143,14 +156,17 @@ class Serving:
 
     async def rename(self, naming: Naming) -> None:
         """Name people by a newer alignment from now on."""
-        edition = self._editions.get(naming.run)
-        await asyncio.to_thread(self._state.write_naming, naming)
+        async with self._loading:
+            edition = self._editions.get(naming.run)
+            naming = naming.without(self.forgotten.have(naming.digests))
+            await asyncio.to_thread(self._state.write_naming, naming)
+            if edition is not None:
+                edition.rename(naming)
         if edition is not None:
-            edition.rename(naming)
-            await asyncio.to_thread(self._forget_named, naming)
+            await asyncio.to_thread(self._drop_named, naming)
             await asyncio.to_thread(self._count_newcomers)
 
-    def _forget_named(self, naming: Naming) -> None:
+    def _drop_named(self, naming: Naming) -> None:
         named = {digest.tobytes() for digest in naming.digests}
         with self._visiting:
             self._visitors = {d: id for d, id in self._visitors.items() if d not in named}
@@ -168,6 +184,7 @@ class Serving:
 
     async def start(self) -> None:
         """Read the serving table and serve what was published in an earlier life, if anything."""
+        await self._obey()
         run = self._state.published_run
         if run is None:
             await asyncio.to_thread(self._serve.read)
@@ -200,6 +217,9 @@ class Serving:
     def meet(self, addresses: Mapping[str, str]) -> None:
         """Learn where the other clients can be reached now."""
         news = {k: v for k, v in addresses.items() if k != self.config.name}
+        if len(self._addresses.keys() | news.keys()) > MAX_KNOWN:
+            log.warning("the coordinator names more clients than a federation can have")
+            return
         if news.items() <= self._addresses.items():
             return
         self._addresses |= news
@@ -226,7 +246,38 @@ class Serving:
             await asker.close()
         self.executor.shutdown(wait=False, cancel_futures=True)
 
+    async def _obey(self) -> None:
+        """Drop who is forgotten from all that is served, and from the names on disk."""
+        async with self._loading:
+            await asyncio.to_thread(self.forgotten.refresh)
+            if self.forgotten.stamp != self._obeyed:
+                stamp = self.forgotten.stamp
+                await asyncio.to_thread(self._drop_forgotten)
+                log.info("%d people are forgotten", len(self.forgotten))
+                self._obeyed = stamp
+
+    def _drop_forgotten(self) -> None:
+        for edition in self._editions.values():
+            edition.holdings = edition.holdings.without(self.forgotten.are)
+            edition.forget(self.forgotten.have)
+        with self._visiting:
+            gone = self.forgotten.are(list(self._visitors.values()))
+            kept = zip(self._visitors.items(), gone, strict=True)
+            self._visitors = {d: id for (d, id), is_gone in kept if not is_gone}
+        self._count_newcomers()
+        self._state.purge_namings(self.forgotten.have)
+
+    async def _follow_forgotten(self) -> None:
+        try:
+            await self._obey()
+            self._complaint = ""
+        except LaserError as error:
+            if str(error) != self._complaint:
+                log.error("%s", error)
+            self._complaint = str(error)
+
     async def _tidy(self) -> None:
+        await self._follow_forgotten()
         if await asyncio.to_thread(self._serve.refresh):
             for edition in list(self._editions.values()):
                 await asyncio.to_thread(self._renew, edition)
@@ -246,6 +297,9 @@ class Serving:
         await asyncio.get_running_loop().run_in_executor(
             self.executor, torch.set_num_threads, threads
         )
+        options = asking_options(model.settings)
+        for asker in self.askers.values():
+            asker.expect(options)
         for name, address in model.addresses.items():
             if name != self.config.name and name not in self.askers:
                 asker = Asker(
@@ -253,6 +307,7 @@ class Serving:
                     self._addresses.get(name, address),
                     sender=self.config.name,
                     credentials=self._credentials,
+                    options=options,
                 )
                 self.askers[name] = asker
                 asker.probe(at_once=True)
@@ -264,7 +319,7 @@ class Serving:
 
     def _load(self, run: str) -> Edition:
         model = load_published(self.config, self._state, run, self._own, self._device)
-        naming = self._state.read_naming(run)
+        naming = self._state.purge_naming(run, self.forgotten.have)
         if naming is None and model.alignment == "ecdh":
             raise unusable(self._state.path / "models" / run, "naming.safetensors is missing")
         together = self.config.serving.batch_requests
@@ -300,8 +355,10 @@ class Serving:
         block = self._block
         if block.encoding.to_json() == model.encoding.to_json():
             tables = [table for table in (block.test, block.train) if table is not None]
-            return Holdings([*rowsets, *(Rowset(t.digests, t.inputs, t.ids) for t in tables)])
-        return Holdings([*rowsets, *self._reread(model.encoding)])
+            rowsets = [*rowsets, *(Rowset(t.digests, t.inputs, t.ids) for t in tables)]
+        else:
+            rowsets = [*rowsets, *self._reread(model.encoding)]
+        return Holdings(rowsets).without(self.forgotten.are)
 
     def _reread(self, encoding: Encoding) -> list[Rowset]:
         """Encode the tables as they were encoded in training, although they have changed since."""

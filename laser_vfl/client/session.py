@@ -4,22 +4,29 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import grpc.aio
 import numpy as np
 
+from laser_vfl.client.progress import Progress
 from laser_vfl.core.alignment import DIGEST_BYTES, ClientAlignment, Group
-from laser_vfl.core.errors import ContractError, LaserError
+from laser_vfl.core.errors import ContractError, LaserError, TrainingStopped, printable
 from laser_vfl.core.purpose import Scheme
 from laser_vfl.core.release import __version__
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.v1.coordinator_pb2_grpc import CoordinatorStub
 from laser_vfl.wire.alignments import TABLE_NAMES, TABLES
+from laser_vfl.wire.lines import Line
 from laser_vfl.wire.protocol import CHUNK_BYTES, HEARTBEAT_INTERVAL, PROTOCOL_VERSION
 from laser_vfl.wire.status import error_from, heed_cancellation, is_ours
+
+if TYPE_CHECKING:
+    from laser_vfl.v1.coordinator_pb2_grpc import CoordinatorAsyncStub
 
 log = logging.getLogger(__name__)
 
@@ -61,26 +68,31 @@ class Standing:
     num_newcomers: int = 0
 
 
+class RunStopped(TrainingStopped):
+    """The coordinator has ended a run, or this client's part in it."""
+
+    def __init__(self, message: str, *, run: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.run = run
+
+
 class Session:
     """One process's standing with the coordinator. Heartbeats run by themselves once it is open."""
 
     def __init__(
         self,
-        channel: grpc.aio.Channel,
+        line: Line,
         introduction: Introduction,
         meet: Callable[[Mapping[str, str]], None] = lambda addresses: None,
         standing: Callable[[], Standing] = lambda: Standing(),
     ) -> None:
-        self._stub = CoordinatorStub(channel)
+        self._line = line
         self._introduction = introduction
         self._nonce = secrets.token_hex(8)
-        self._incarnation = 0
-        self.next_step = 0
-        """How far this client is, evaluation counted on; set by the training thread."""
-        self.waiting = False
-        """Whether the training thread waits for a peer."""
-        self.num_steps = 0
-        """How many steps the run under way has."""
+        self.incarnation = 0
+        self.progress = Progress()
+        self.num_heard = 0
+        """How often the coordinator has said something."""
         self._meet = meet
         self._standing = standing
         self._status = pb.Heartbeat(state=pb.CLIENT_STATE_JOINING)
@@ -91,6 +103,11 @@ class Session:
         self._lost: LaserError | None = None
         self._waiting_for: list[str] = []
         self._in_touch = False
+        self._touched_at = time.monotonic()
+
+    @property
+    def _stub(self) -> "CoordinatorAsyncStub":
+        return CoordinatorStub(self._line.channel)
 
     async def register(self, *, wants_run: bool) -> Welcome:
         """Introduce this client. Raises what the coordinator has against it."""
@@ -111,7 +128,7 @@ class Session:
             field.name: getattr(response.training, field.name)
             for field in response.training.DESCRIPTOR.fields
         }
-        self._incarnation = response.incarnation
+        self.incarnation = response.incarnation
         return Welcome(
             incarnation=response.incarnation,
             roster=tuple(response.roster),
@@ -119,25 +136,28 @@ class Session:
             scheme="hmac" if response.alignment == "hmac" else "ecdh",
         )
 
-    def open(self) -> None:
-        """Start the heartbeats."""
+    def open(self, run: str = "") -> None:
+        """Start the heartbeats; `run` is what this client could come back to."""
         self._status = pb.Heartbeat(
             client=self._introduction.client,
-            incarnation=self._incarnation,
+            incarnation=self.incarnation,
             state=pb.CLIENT_STATE_JOINING,
+            run=run,
         )
-        self.next_step = self.num_steps = 0
-        self.waiting = False
         self._directive = None
         self._lost = None
         self._heart = asyncio.create_task(self._beat())
+
+    def renew(self) -> None:
+        """Be another process to the coordinator from the next registration on."""
+        self._nonce = secrets.token_hex(8)
 
     async def close(self, reason: str = "") -> None:
         """End the session; with a reason, tell the coordinator that this client leaves."""
         if self._heart is None or self._heart.done():
             return
         if reason:
-            self.report(state=pb.CLIENT_STATE_STOPPED, reason=reason)
+            self.report(state=pb.CLIENT_STATE_GONE, reason=reason)
             await asyncio.wait([self._heart], timeout=1.0)
         self._heart.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -147,7 +167,7 @@ class Session:
         """Commit to the lists of points that this client brings."""
         request = pb.CommitRequest(
             client=self._introduction.client,
-            incarnation=self._incarnation,
+            incarnation=self.incarnation,
             alignment=alignment,
             commitments=commitments,
         )
@@ -162,7 +182,7 @@ class Session:
         async def pieces() -> AsyncIterator[pb.SubmitIdsRequest]:
             yield pb.SubmitIdsRequest(
                 client=self._introduction.client,
-                incarnation=self._incarnation,
+                incarnation=self.incarnation,
                 alignment=alignment,
                 table=TABLES[table],
             )
@@ -182,7 +202,7 @@ class Session:
     ) -> dict[str, ClientAlignment]:
         """Wait for the outcome of an alignment; return this client's part of each table."""
         request = pb.FetchAlignmentRequest(
-            client=self._introduction.client, incarnation=self._incarnation, alignment=alignment
+            client=self._introduction.client, incarnation=self.incarnation, alignment=alignment
         )
         groups: dict[str, list[pb.Group]] = {table: [] for table in tables}
         rows: dict[str, dict[int, bytearray]] = {table: {} for table in tables}
@@ -208,7 +228,7 @@ class Session:
         """Tell the coordinator that this client cannot go on, and who gave cause."""
         request = pb.RefuseAlignmentRequest(
             client=self._introduction.client,
-            incarnation=self._incarnation,
+            incarnation=self.incarnation,
             alignment=alignment,
             peer=peer,
             reason=reason,
@@ -219,7 +239,7 @@ class Session:
 
     async def dry_run(self) -> int:
         """Ask for an alignment of everybody who is there; return the number of the first such."""
-        request = pb.DryRunRequest(client=self._introduction.client, incarnation=self._incarnation)
+        request = pb.DryRunRequest(client=self._introduction.client, incarnation=self.incarnation)
         with _as_ours("asking for a dry run"):
             response = await self._stub.DryRun(request, timeout=RPC_TIMEOUT_S)
         return response.number
@@ -240,8 +260,20 @@ class Session:
             self._status.prepared = prepared
         if state is not None:
             self._status.state = state
-        if state is not None or prepared is not None:
-            self._status_changed.set()
+        self._status_changed.set()
+
+    @property
+    def latest(self) -> pb.Directive | None:
+        """What the coordinator said last in this session."""
+        return self._directive
+
+    async def news(self, num_heard: int) -> None:
+        """Wait until the coordinator has said more than this, or does not know us any more."""
+        while self.num_heard == num_heard and self._lost is None:
+            self._directive_changed.clear()
+            await self._directive_changed.wait()
+        if self._lost is not None:
+            raise self._lost
 
     async def directive(self, wanted: Callable[[pb.Directive], bool]) -> pb.Directive:
         """Wait until the coordinator says something of the wanted kind."""
@@ -257,34 +289,51 @@ class Session:
         """Whether the coordinator was reached when it was last tried."""
         return self._in_touch
 
+    @property
+    def away_s(self) -> float:
+        """For how long the coordinator has been out of reach."""
+        return 0.0 if self._in_touch else time.monotonic() - self._touched_at
+
     async def _beat(self) -> None:
         """Keep a stream open to the coordinator, and open it again when it breaks."""
         while True:
             try:
-                async for directive in self._stub.Session(self._heartbeats()):
-                    self._hear(directive)
-                if self._status.state == pb.CLIENT_STATE_STOPPED:
+                call = self._stub.Session(self._heartbeats())
+                with self._line.while_fresh(call):
+                    async for directive in call:
+                        heed_cancellation()
+                        self._hear(directive)
+                if self._line.is_stale:
+                    continue
+                if self._status.state == pb.CLIENT_STATE_GONE:
                     return
             except grpc.aio.AioRpcError as error:
                 heed_cancellation()
                 if is_ours(error):
                     self._lost = error_from(error, doing="keeping in touch with the coordinator")
-                    self._in_touch = False
+                    self._set_touch(False)
                     self._directive_changed.set()
                     log.warning("lost the coordinator: %s", self._lost)
                     return
                 if self._in_touch:
                     log.warning("the coordinator is out of reach; trying again")
-                self._in_touch = False
+                self._set_touch(False)
             await asyncio.sleep(RETRY_S)
+
+    def _set_touch(self, value: bool) -> None:
+        if self._in_touch and not value:
+            self._touched_at = time.monotonic()
+        self._in_touch = value
 
     def _hear(self, directive: pb.Directive) -> None:
         self._directive = directive
+        self.num_heard += 1
         self._directive_changed.set()
-        self._in_touch = True
+        self._set_touch(True)
         self._meet({entry.client: entry.address for entry in directive.addresses})
         me = self._introduction.client
-        others = [name for name in directive.gathering.waiting_for if name != me]
+        told = (*directive.gathering.waiting_for, *directive.training.waiting_for)
+        others = [name for name in told if name != me]
         if others and others != self._waiting_for:
             log.info("waiting for %s", ", ".join(others))
         self._waiting_for = others
@@ -295,20 +344,24 @@ class Session:
     async def _heartbeats(self) -> AsyncIterator[pb.Heartbeat]:
         while True:
             self._status_changed.clear()
-            self._status.next_step = self.next_step
-            self._status.waiting = self.waiting
-            self._status.num_steps = self.num_steps
+            self.progress.describe(self._status)
             standing = self._standing()
             self._status.model_run = standing.model_run
             self._status.naming = standing.naming
             self._status.num_newcomers = standing.num_newcomers
             yield self._status
-            if self._status.state == pb.CLIENT_STATE_STOPPED:
+            if self._status.state == pb.CLIENT_STATE_GONE:
                 return
+            # Not wait_for, which may swallow a cancellation that comes at the same time.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(
-                    self._status_changed.wait(), HEARTBEAT_INTERVAL.total_seconds()
-                )
+                async with asyncio.timeout(HEARTBEAT_INTERVAL.total_seconds()):
+                    await self._status_changed.wait()
+
+
+def stopped_by(directive: pb.Directive) -> RunStopped:
+    """Return the error of a client whose run is over before its end."""
+    told = directive.stopped
+    return RunStopped(printable(told.reason), run=told.run, hint="see the coordinator's log")
 
 
 @contextlib.contextmanager
@@ -318,3 +371,4 @@ def _as_ours(doing: str) -> Iterator[None]:
     except grpc.aio.AioRpcError as error:
         heed_cancellation()
         raise error_from(error, doing=doing) from None
+    heed_cancellation()

@@ -1,56 +1,55 @@
 """Training as one client does it: represent, send, wait, learn, send, wait, update."""
 
 import math
-from typing import Protocol
+from collections.abc import Mapping
 
 import torch
 
 from laser_vfl.client.exchange import Exchange
-from laser_vfl.core.errors import TrainingStopped
+from laser_vfl.client.mail import Mail, diverged
 from laser_vfl.core.exchange import spread, sum_in_order
+from laser_vfl.core.noise import Phase
 from laser_vfl.core.plan import Plan
-from laser_vfl.core.schedule import Schedule
 from laser_vfl.v1 import peer_pb2 as pb
 
 
-class StepWatcher(Protocol):
-    """Whoever wants to know of every step."""
-
-    def step_done(self, next_step: int, loss: float | None) -> None:
-        """Everything before `next_step` is done."""
-
-
-def train(exchange: Exchange, schedule: Schedule, watcher: StepWatcher) -> None:
-    """Do every step of the run in which this client takes part."""
-    epochs = exchange.learner.place.settings.epochs
-    for number in range(epochs * schedule.steps_per_epoch):
-        exchange.mail.check()
-        plan = exchange.plan(schedule.step(number))
-        loss = None
-        if plan is not None:
-            loss = _train_step(exchange, plan, number // schedule.steps_per_epoch / epochs)
-        watcher.step_done(number + 1, loss)
+def train_step(exchange: Exchange, plan: Plan, progress: float) -> float | None:
+    """Do one step; raises Interrupted, with nothing changed, if it has to be dropped."""
+    learner = exchange.learner
+    learner.begin_step()
+    try:
+        return _step(exchange, plan, progress)
+    except BaseException:
+        learner.drop_step()
+        raise
 
 
-def _train_step(exchange: Exchange, plan: Plan, progress: float) -> float | None:
+def _step(exchange: Exchange, plan: Plan, progress: float) -> float | None:
     learner, host, mail = exchange.learner, exchange.host, exchange.mail
+    assert isinstance(mail, Mail)
+    is_masked = learner.place.settings.masked_gradients
     representation_bd = learner.represent(exchange.inputs(plan), plan.step)
     own_bd = host.to_host(representation_bd.detach())
-    mail.send_rows(pb.FRAME_KIND_REPRESENTATION, plan.step, own_bd, plan.teachers)
+    if not math.isfinite(own_bd.sum()):
+        raise diverged(f"the representation of step {plan.step} is not finite")
+    sent_bd = learner.released(own_bd, Phase.TRAINING, plan.step)
+    mail.send_rows(pb.FRAME_KIND_REPRESENTATION, plan.step, sent_bd, plan.teachers)
 
     gradients: dict[int, torch.Tensor] = {}
     loss = None
     if plan.has_head:
         loss, gradient_bpd = _learn(exchange, plan, own_bd)
         columns = {block: column for column, block in enumerate(plan.blocks)}
-        mail.send_columns(pb.FRAME_KIND_GRADIENT, plan.step, gradient_bpd, columns, plan.shares)
+        if is_masked:
+            mail.send_masked(plan, gradient_bpd, columns)
+        else:
+            mail.send_columns(pb.FRAME_KIND_GRADIENT, plan.step, gradient_bpd, columns, plan.shares)
         gradients[plan.client] = gradient_bpd[:, columns[plan.client]]
 
-    received = mail.receive(pb.FRAME_KIND_GRADIENT, plan.step, plan.teachers, own_bd.shape[1])
-    for share in plan.teachers:
-        gradients[share.peer] = spread(received[share.peer], share.positions, len(plan.rows))
-    total_bd = sum_in_order(gradients[client] for client in sorted(gradients))
+    receive = _receive_sum if is_masked else _receive_each
+    total_bd = receive(mail, plan, gradients, own_bd.shape[1])
     torch.autograd.backward(representation_bd, host.to_device(total_bd))
+    mail.check()
     learner.update(progress)
     return loss
 
@@ -67,10 +66,29 @@ def _learn(exchange: Exchange, plan: Plan, own_bd: torch.Tensor) -> tuple[float,
     return _finite(loss.item(), plan.step), exchange.host.to_host(stack_bpd.grad)
 
 
+def _receive_each(
+    mail: Mail, plan: Plan, own: Mapping[int, torch.Tensor], width: int
+) -> torch.Tensor:
+    """Wait for every head's gradient; return the sum with the own one, in roster order."""
+    received = mail.receive(pb.FRAME_KIND_GRADIENT, plan.step, plan.teachers, width)
+    gradients = dict(own)
+    for share in plan.teachers:
+        gradients[share.peer] = spread(received[share.peer], share.positions, len(plan.rows))
+    return sum_in_order(gradients[client] for client in sorted(gradients))
+
+
+def _receive_sum(
+    mail: Mail, plan: Plan, own: Mapping[int, torch.Tensor], width: int
+) -> torch.Tensor:
+    """Wait for the sum of the others' gradients; return the own one plus it."""
+    parts = list(own.values())
+    if plan.teachers:
+        kind, num_rows = pb.FRAME_KIND_GRADIENT, len(plan.rows)
+        parts.append(mail.receive_sum(kind, plan.step, plan.teachers, num_rows, width))
+    return sum_in_order(parts)
+
+
 def _finite(loss: float, step: int) -> float:
     if not math.isfinite(loss):
-        raise TrainingStopped(
-            f"the loss of step {step} is {loss}",
-            hint="lower optimizer.lr here or at the other clients, and look at the features' scale",
-        )
+        raise diverged(f"the loss of step {step} is not finite")
     return loss

@@ -36,30 +36,56 @@ class MemberView:
         """Where all members are, this client included."""
         return {peer.name: peer.address for peer in (self.me, *self.peers)}
 
+    @property
+    def my_next_step(self) -> int:
+        """The first step that this client takes part in."""
+        return dict(self.next_steps)[self.me.index]
+
     def participants(self, step: int) -> int:
         """Return the members whose `next_step` is at most `step`, as a mask."""
         return mask_of(index for index, next_step in self.next_steps if next_step <= step)
 
 
-def member_view(message: pb.View, roster: Sequence[str], me: str) -> MemberView:
-    """Read a view from the coordinator."""
+def member_view(
+    message: pb.View, roster: Sequence[str], me: str, incarnation: int
+) -> MemberView | None:
+    """Read a view from the coordinator; None if this process is not in it."""
     if not is_run_id(message.run):
         raise ContractError(f"the coordinator calls a run {quoted(message.run)}")
-    if any(member.client not in roster for member in message.members):
-        raise ContractError("the coordinator's view names a client that is not on the roster")
+    names = [member.client for member in message.members]
+    if not _all_differ(names) or any(n not in roster for n in (*names, *message.heads)):
+        raise ContractError("the coordinator's view does not fit the roster")
     members = sorted(
         (Peer(roster.index(m.client), m.client, m.incarnation, m.address) for m in message.members),
         key=lambda peer: peer.index,
     )
-    mine = [member for member in members if member.name == me]
+    mine = [m for m in members if (m.name, m.incarnation) == (me, incarnation)]
     if not mine:
-        raise ContractError("the coordinator's view does not have this client")
+        return None
     return MemberView(
         run=message.run,
         generation=message.generation,
         me=mine[0],
         peers=tuple(member for member in members if member.name != me),
-        heads=tuple(m.client for m in message.members if m.has_head),
+        heads=tuple(message.heads),
         next_steps=tuple((roster.index(m.client), m.next_step) for m in message.members),
         seed=message.seed,
     )
+
+
+def _all_differ(values: Sequence[object]) -> bool:
+    return len(set(values)) == len(values)
+
+
+def read_peers(training: pb.Training, roster: Sequence[str], me: str) -> tuple[Peer, ...]:
+    """Return everybody else who is a member or about to be one."""
+    members: list[pb.ViewMember | pb.AlignmentMember] = [*training.view.members, *training.joiners]
+    found = [
+        Peer(roster.index(m.client), m.client, m.incarnation, m.address)
+        for m in members
+        if m.client in roster and m.client != me
+    ]
+    peers = set(found)
+    if not _all_differ([peer.incarnation for peer in peers]):
+        raise ContractError("the coordinator gives two processes the same number")
+    return tuple(sorted(peers, key=lambda peer: (peer.index, peer.incarnation)))

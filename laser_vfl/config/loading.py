@@ -14,6 +14,13 @@ from laser_vfl.config.sentences import first_problem
 M = TypeVar("M", bound=BaseModel)
 
 
+def is_of(path: Path, model: type[BaseModel], other: type[BaseModel]) -> bool:
+    """Whether a file looks more like one kind of configuration than like another."""
+    found = parse_document(read_text(path), str(path)).value
+    keys = set(found) if isinstance(found, dict) else set()
+    return len(keys & set(model.model_fields)) > len(keys & set(other.model_fields))
+
+
 def load_config(path: Path, model: type[M]) -> M:
     """The configuration in a file; a `ConfigError` that points into it when something is wrong.
 

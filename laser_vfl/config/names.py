@@ -12,6 +12,11 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _RULE = "1 to 64 of a-z, 0-9, _ and -, starting with a letter or digit"
 
 
+def is_name(text: str) -> bool:
+    """Whether a text could name a federation, a client or an application."""
+    return _NAME.fullmatch(text) is not None
+
+
 def _checked_name(value: Any) -> str:
     if isinstance(value, str) and _NAME.fullmatch(value):
         return value

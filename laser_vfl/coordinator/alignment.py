@@ -154,7 +154,7 @@ class Alignment:
             return True
         there = [r for n in self.members if (r := registrations.get(n)) and self.has(r)]
         if self.purpose is Purpose.NEWCOMERS:
-            return all(registration.naming == self.id for registration in there)
+            return all(registration.report.naming == self.id for registration in there)
         return self._fetched.issuperset(registration.client for registration in there)
 
     def _check_under_way(self) -> None:

@@ -136,8 +136,8 @@ class Alignments:
         """Take the outcome, unless it comes too late."""
         if alignment is not self.current or alignment.is_over:
             return False
-        self._on_event("aligned", alignment, "")
         alignment.results, alignment.over_at = results, now
+        self._on_event("aligned", alignment, "")
         if alignment.purpose is Purpose.DRY_RUN:
             self._answered(alignment)
         elif alignment.purpose is Purpose.RUN:
@@ -206,8 +206,10 @@ class Alignments:
         if any(r.client in self.dry_run_for for r in there):
             self.call(Purpose.DRY_RUN, there, now)
         elif self.scheme == "ecdh" and not is_wanted and now >= self._newcomers_wait_until:
-            for run in sorted({r.model_run for r in there if r.num_newcomers or r.naming}):
-                members = [r for r in there if r.model_run == run]
+            for run in sorted(
+                {r.report.model_run for r in there if r.report.num_newcomers or r.report.naming}
+            ):
+                members = [r for r in there if r.report.model_run == run]
                 is_whole = tuple(r.client for r in members) == self._members_of.get(run)
                 if is_whole and _is_due(members):
                     self.call(Purpose.NEWCOMERS, members, now, run)
@@ -216,4 +218,6 @@ class Alignments:
 
 def _is_due(members: Sequence[Registration]) -> bool:
     """Whether there is somebody new, or not everybody names people by the same alignment."""
-    return any(r.num_newcomers for r in members) or len({r.naming for r in members}) > 1
+    return (
+        any(r.report.num_newcomers for r in members) or len({r.report.naming for r in members}) > 1
+    )

@@ -1,6 +1,6 @@
 """What a coordinator is told: who is in the federation, and how all of them train."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -13,6 +13,9 @@ from laser_vfl.config.tls import TlsFiles
 from laser_vfl.core.purpose import Scheme
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.wire.protocol import MAX_TENSOR_BYTES
+from laser_vfl.wire.sizes import item_bytes
+
+OnLostClient = Literal["continue", "wait"]
 
 
 class StartRule(Section):
@@ -40,9 +43,14 @@ class CoordinatorConfig(ConfigFile):
     ] = 21_600.0
     start: StartRule | None = None
     tls: TlsFiles | None = None
+    quorum: Annotated[int, Field(strict=True, ge=1, le=64, examples=[2])] = 1
+    on_lost_client: OnLostClient = "continue"
     heartbeat_timeout_s: Annotated[
         float, Field(strict=True, gt=0, le=604_800, allow_inf_nan=False, examples=[10])
     ] = 10.0
+    restart_grace_s: Annotated[
+        float, Field(strict=True, ge=0, le=604_800, allow_inf_nan=False, examples=[60])
+    ] = 60.0
     log_level: LogLevel = "info"
 
     @field_validator("clients")
@@ -58,8 +66,7 @@ class CoordinatorConfig(ConfigFile):
     @model_validator(mode="after")
     def _check_frame_size(self) -> "CoordinatorConfig":
         training = self.training
-        item_bytes = 4 if training.wire_precision == "float32" else 2
-        largest = MAX_TENSOR_BYTES // (training.representation_dim * item_bytes)
+        largest = MAX_TENSOR_BYTES // (training.representation_dim * item_bytes(training))
         if training.batch_size > largest:
             raise problem(
                 f"expected at most {largest} with representations {training.representation_dim} "
@@ -72,10 +79,14 @@ class CoordinatorConfig(ConfigFile):
     @model_validator(mode="after")
     def _check_quorum(self) -> "CoordinatorConfig":
         num_clients = len(self.clients)
-        if self.start and self.start.quorum > num_clients:
-            raise problem(
-                f"expected at most {num_clients}, the number of clients, got {self.start.quorum}",
-                f"write an integer from 1 to {num_clients}",
-                at=("start", "quorum"),
-            )
+        places: list[tuple[int, tuple[str, ...]]] = [(self.quorum, ("quorum",))]
+        if self.start:
+            places.append((self.start.quorum, ("start", "quorum")))
+        for quorum, place in places:
+            if quorum > num_clients:
+                raise problem(
+                    f"expected at most {num_clients}, the number of clients, got {quorum}",
+                    f"write an integer from 1 to {num_clients}",
+                    at=place,
+                )
         return self

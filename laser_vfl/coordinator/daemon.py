@@ -7,20 +7,29 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from laser_vfl.coordinator.alignment import Alignment
 from laser_vfl.coordinator.alignments import Note
+from laser_vfl.coordinator.auditing import note_client, note_subject
 from laser_vfl.coordinator.config import CoordinatorConfig
 from laser_vfl.coordinator.directives import StartRule
 from laser_vfl.coordinator.federation import Federation
+from laser_vfl.coordinator.memory import Memory, fingerprint
 from laser_vfl.coordinator.run import Run
 from laser_vfl.coordinator.service import CoordinatorService
+from laser_vfl.coordinator.store import Store
+from laser_vfl.coordinator.suspicion import Rules
 from laser_vfl.core.errors import ConfigError
+from laser_vfl.core.release import __version__
 from laser_vfl.v1.coordinator_pb2_grpc import add_CoordinatorServicer_to_server
-from laser_vfl.wire.credentials import load_credentials, plaintext
+from laser_vfl.wire.audit import FILE_NAME, Audit, note_certificate
+from laser_vfl.wire.credentials import CredentialFiles, Credentials, load_credentials, plaintext
+from laser_vfl.wire.identity import coordinator_of
 from laser_vfl.wire.server import start_server
+from laser_vfl.wire.sizes import COORDINATOR_OPTIONS
 
 log = logging.getLogger(__name__)
 
@@ -29,38 +38,78 @@ async def run_coordinator(
     config: CoordinatorConfig, *, insecure: bool, ready: Callable[[str], None]
 ) -> None:
     """Serve a federation until cancelled. `ready` gets the real address once it is bound."""
-    credentials = (
-        load_credentials(config.tls.ca, config.tls.cert, config.tls.key)
-        if config.tls
-        else plaintext({"listen": config.listen}, allowed=insecure)
-    )
+    credentials = credentials_of(config, insecure=insecure)
     note, members_of = _history(config.state, config.where("state"))
+    audit = Audit(config.state / FILE_NAME)
+
+    def note_everywhere(event: str, subject: Run | Alignment, reason: str) -> None:
+        note(event, subject, reason)
+        note_subject(audit, event, subject, reason)
+        if event == "started" and config.training.masked_gradients:
+            _warn_of_few_heads(subject)
+
     federation = Federation(
         config.clients,
         start=StartRule(config.start.quorum, config.start.after_s) if config.start else None,
-        heartbeat_timeout_s=config.heartbeat_timeout_s,
-        step_timeout_s=config.training.step_timeout_s,
+        rules=Rules(
+            config.quorum,
+            config.on_lost_client,
+            config.heartbeat_timeout_s,
+            config.training.step_timeout_s,
+            config.restart_grace_s,
+        ),
         seed=config.training.seed,
         new_seed=lambda: secrets.randbits(63),
         new_run_id=lambda: secrets.token_hex(16),
-        on_event=note,
+        on_event=note_everywhere,
+        on_client=partial(note_client, audit),
         scheme=config.alignment,
         members_of=members_of,
         alignment_timeout_s=config.alignment_timeout_s,
+        wall_clock=time.time,
     )
-    service = CoordinatorService(config.federation, config.training, federation)
+    store = Store(config.state, where=config.where("state"))
+    memory = Memory(store, fingerprint(config))
+    memory.recall(federation)
+    service = CoordinatorService(config.federation, config.training, federation, memory)
     server = await start_server(
         str(config.listen),
         credentials,
         lambda grpc_server: add_CoordinatorServicer_to_server(service, grpc_server),
-        options=[],
+        COORDINATOR_OPTIONS,
+        refused=audit.refused,
+    )
+    _leave_note(config.state, server.address)
+    audit.note("started", release=__version__, listen=server.address)
+    keeping = asyncio.gather(
+        audit.keep(), credentials.watch(lambda material: note_certificate(audit, material))
     )
     ready(server.address)
     try:
         await service.keep_time()
     finally:
         await asyncio.shield(server.stop())
+        store.close()
+        keeping.cancel()
+        with suppress(asyncio.CancelledError):
+            await keeping
+        audit.close()
+        audit.note("stopped", release=__version__)
         log.info("stopped")
+
+
+def _leave_note(state: Path, address: str) -> None:
+    """Have commands on this machine find the port, which may be any."""
+    with suppress(OSError):
+        (state / "listening.json").write_text(json.dumps({"listen": address}), "utf-8")
+
+
+def credentials_of(config: CoordinatorConfig, *, insecure: bool) -> Credentials:
+    """Return who a coordinator is and whom it trusts; raises what is wrong with that."""
+    if config.tls:
+        me = coordinator_of(config.federation)
+        return load_credentials(CredentialFiles(**config.tls.model_dump()), me)
+    return plaintext(config.federation, {"listen": config.listen}, allowed=insecure)
 
 
 def _history(state: Path, where: str) -> tuple[Note, dict[str, tuple[str, ...]]]:
@@ -95,6 +144,20 @@ def _history(state: Path, where: str) -> tuple[Note, dict[str, tuple[str, ...]]]
             log.warning("runs.jsonl was not written: %s", error.strerror)
 
     return note, members_of
+
+
+def _warn_of_few_heads(subject: Run | Alignment) -> None:
+    """A sum hides its parts only if it has two of them that the receiver does not know."""
+    if not isinstance(subject, Run) or subject.membership is None:
+        return
+    num_heads = len(subject.membership.view.heads)
+    if num_heads < 3:
+        log.warning(
+            "masked_gradients hides nothing %s: only %d of the clients %s labels",
+            "between clients with labels" if num_heads == 2 else "at all",
+            num_heads,
+            "have" if num_heads > 1 else "has",
+        )
 
 
 def _read_members(path: Path) -> dict[str, tuple[str, ...]]:

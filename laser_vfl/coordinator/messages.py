@@ -40,6 +40,27 @@ def _call(call: directives.Call) -> pb.AlignmentCall:
     )
 
 
+def _training(training: directives.Training) -> pb.Training:
+    view = training.view
+    message = pb.Training(
+        view=pb.View(
+            run=view.run,
+            generation=view.generation,
+            members=[pb.ViewMember(**asdict(member)) for member in view.members],
+            seed=view.seed,
+            heads=view.heads,
+        ),
+        stop=training.stop,
+        joiners=[pb.AlignmentMember(**asdict(joiner)) for joiner in training.joiners],
+        complete=training.complete,
+        waiting_for=training.waiting_for,
+        left_out=training.left_out,
+    )
+    if training.resume is not None:
+        message.resume = training.resume
+    return message
+
+
 def _phase(directive: Directive) -> pb.Directive:
     match directive:
         case directives.Gathering(run, waiting_for, wanted, call):
@@ -47,15 +68,8 @@ def _phase(directive: Directive) -> pb.Directive:
             if call is not None:
                 gathering.call.CopyFrom(_call(call))
             return pb.Directive(gathering=gathering)
-        case directives.View(run, generation, members, seed):
-            return pb.Directive(
-                view=pb.View(
-                    run=run,
-                    generation=generation,
-                    members=[pb.ViewMember(**asdict(member)) for member in members],
-                    seed=seed,
-                )
-            )
+        case directives.Training():
+            return pb.Directive(training=_training(directive))
         case directives.Stopped(run, reason):
             return pb.Directive(stopped=pb.Stopped(run=run, reason=reason))
         case directives.Finished(run):

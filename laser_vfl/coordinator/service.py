@@ -13,26 +13,32 @@ import numpy as np
 
 from laser_vfl.coordinator import directives
 from laser_vfl.coordinator.alignment import Alignment, group_lists
-from laser_vfl.coordinator.directives import Commitment, State
+from laser_vfl.coordinator.directives import Commitment
 from laser_vfl.coordinator.federation import Federation
+from laser_vfl.coordinator.memory import Memory
 from laser_vfl.coordinator.messages import directive_message, status_message
 from laser_vfl.coordinator.registration import Registration
+from laser_vfl.coordinator.reports import MAX_TEXT, read_report, short_text
 from laser_vfl.core.alignment import DIGEST_BYTES, check_distinct
 from laser_vfl.core.errors import (
+    AddressError,
     AlignmentOver,
     ContractError,
     DataError,
     MismatchError,
     NotRegistered,
     TrainingStopped,
+    printable,
     quoted,
 )
 from laser_vfl.core.purpose import TABLES_UNFIT
+from laser_vfl.core.release import __version__
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.v1.coordinator_pb2_grpc import CoordinatorServicer
+from laser_vfl.wire.access import caller_text, check_on_roster, identify
 from laser_vfl.wire.alignments import TABLE_NAMES, TABLES
-from laser_vfl.wire.identity import identify
+from laser_vfl.wire.patience import NEXT_S, SLOWEST_BYTES_PER_S, in_time
 from laser_vfl.wire.protocol import CHUNK_BYTES, PROTOCOL_VERSION
 
 log = logging.getLogger(__name__)
@@ -41,26 +47,19 @@ TICK_S = 0.25
 
 GROUPS_PER_MESSAGE = 10_000
 
-MAX_TEXT = 300
-"""How long an address or the id of a run may be."""
-
-_STATES = {
-    pb.CLIENT_STATE_JOINING: State.JOINING,
-    pb.CLIENT_STATE_READY: State.READY,
-    pb.CLIENT_STATE_RUNNING: State.RUNNING,
-    pb.CLIENT_STATE_FINISHED: State.FINISHED,
-}
-
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class CoordinatorService(CoordinatorServicer):
     """Serves one federation. Everything runs on one event loop, so the rules need no locks."""
 
-    def __init__(self, name: str, training: TrainingSettings, federation: Federation) -> None:
+    def __init__(
+        self, name: str, training: TrainingSettings, federation: Federation, memory: Memory
+    ) -> None:
         self._name = name
         self._training = training
         self._federation = federation
+        self._memory = memory
         self._changed = asyncio.Event()
         self._grouping: asyncio.Future[None] | None = None
 
@@ -74,26 +73,19 @@ class CoordinatorService(CoordinatorServicer):
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
         """Check that a client fits, and tell it what is the same for everybody."""
-        if request.protocol_version != PROTOCOL_VERSION:
-            raise MismatchError(
-                f"this coordinator speaks protocol version {PROTOCOL_VERSION}, the client "
-                f"({quoted(request.release)}) speaks {request.protocol_version}",
-                hint="run the same release on both sides",
-            )
-        if request.federation != self._name:
-            raise MismatchError(
-                f"this federation is {quoted(self._name)}, not {quoted(request.federation)}",
-                hint="correct `federation` or `coordinator`",
-            )
+        self._check_fits(request)
         registration = self._federation.register(
-            identify(request.client, context).name,
+            identify(request.client).name,
             nonce=request.nonce,
-            address=_short(request.address, "an address"),
+            address=short_text(request.address, "an address"),
             has_head=request.has_head,
             wants_run=request.wants_run,
             now=time.monotonic(),
+            identity=caller_text(),
         )
         self._announce()
+        if not self._memory.is_up_to_date:
+            raise AddressError("the coordinator cannot write its state", hint="see its log")
         return pb.RegisterResponse(
             incarnation=registration.incarnation,
             roster=self._federation.roster,
@@ -119,7 +111,7 @@ class CoordinatorService(CoordinatorServicer):
     async def SubmitIds(self, requests: Any, context: Any) -> pb.SubmitIdsResponse:
         """Collect the blinded ids of one table."""
         iterator: AsyncIterator[pb.SubmitIdsRequest] = aiter(requests)
-        first = await anext(iterator, None)
+        first = await in_time(anext(iterator, None))
         if first is None:
             raise ContractError("a list of ids begins with the client and the table")
         registration = self._find(first, context)
@@ -128,11 +120,15 @@ class CoordinatorService(CoordinatorServicer):
         with self._ending(alignment, registration):
             table = _table(first.table)
             with alignment.submitting(registration.client, table):
-                blinded = bytearray(first.blinded)
+                begun_at, blinded = time.monotonic(), bytearray(first.blinded)
                 alignment.check_room(registration.client, table, len(blinded) // DIGEST_BYTES)
-                async for request in iterator:
+                while (request := await in_time(anext(iterator, None), NEXT_S)) is not None:
                     blinded += request.blinded
+                    alignments.of(registration, first.alignment)
                     alignment.check_room(registration.client, table, len(blinded) // DIGEST_BYTES)
+                    most_s = NEXT_S + len(blinded) / SLOWEST_BYTES_PER_S
+                    if time.monotonic() - begun_at > most_s:
+                        raise ContractError("a list comes too slowly")
                 if len(blinded) % DIGEST_BYTES:
                     raise ContractError(f"blinded ids have {DIGEST_BYTES} bytes each")
                 rows = np.frombuffer(blinded, dtype=np.uint8).reshape(-1, DIGEST_BYTES)
@@ -173,8 +169,8 @@ class CoordinatorService(CoordinatorServicer):
         self._federation.refuse(
             self._find(request, context),
             request.alignment,
-            _short(request.peer, "the name of a client"),
-            _short(request.reason, "a reason"),
+            short_text(request.peer, "the name of a client"),
+            short_text(request.reason, "a reason"),
             time.monotonic(),
             unreachable=request.unreachable,
         )
@@ -193,7 +189,7 @@ class CoordinatorService(CoordinatorServicer):
     async def Session(self, requests: Any, context: Any) -> None:  # type: ignore[override]
         """Take heartbeats and push a directive whenever it, or somebody's address, changes."""
         iterator: AsyncIterator[pb.Heartbeat] = aiter(requests)
-        first = await anext(iterator, None)
+        first = await in_time(anext(iterator, None))
         if first is None:
             return
         registration = self._find(first, context)
@@ -218,11 +214,48 @@ class CoordinatorService(CoordinatorServicer):
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.FederationStatus:
         """Tell how the federation stands."""
+        check_on_roster(self._federation.roster)
         return status_message(self._name, self._federation.status(time.monotonic()))
+
+    async def Greet(self, request: pb.GreetRequest, context: Any) -> pb.GreetResponse:
+        """Tell who this is, and a client whether it could register and where the others are."""
+        response = pb.GreetResponse(
+            federation=self._name,
+            release=__version__,
+            protocol_version=PROTOCOL_VERSION,
+            time=time.time(),
+        )
+        if not request.client:
+            return response
+        client = identify(request.client).name
+        response.on_roster = client in self._federation.roster
+        try:
+            self._check_fits(request)
+            self._federation.registry.check_listed(client)
+        except MismatchError as error:
+            response.problem = str(error)
+            return response
+        for peer, address in self._federation.addresses():
+            response.addresses.add(client=peer, address=address)
+        return response
+
+    def _check_fits(self, request: pb.RegisterRequest | pb.GreetRequest) -> None:
+        """Refuse who speaks another contract, or means another federation."""
+        if request.protocol_version != PROTOCOL_VERSION:
+            raise MismatchError(
+                f"this coordinator speaks protocol version {PROTOCOL_VERSION}, the client "
+                f"({quoted(request.release)}) speaks {request.protocol_version}",
+                hint="run the same release on both sides",
+            )
+        if request.federation != self._name:
+            raise MismatchError(
+                f"this federation is {quoted(self._name)}, not {quoted(request.federation)}",
+                hint="correct `federation` or `coordinator`",
+            )
 
     def _find(self, message: Any, context: Any) -> Registration:
         """Return the registration that a message speaks for; nobody speaks for another."""
-        client = identify(message.client, context).name
+        client = identify(message.client).name
         return self._federation.find(client, message.incarnation)
 
     @contextmanager
@@ -257,24 +290,11 @@ class CoordinatorService(CoordinatorServicer):
 
     def _hear(self, registration: Registration, heartbeat: pb.Heartbeat) -> None:
         self._federation.find(registration.client, registration.incarnation)
-        if heartbeat.state == pb.CLIENT_STATE_STOPPED:
-            self._federation.stopped(registration, heartbeat.reason)
-        elif heartbeat.state in _STATES:
-            self._federation.heartbeat(
-                registration,
-                _STATES[heartbeat.state],
-                heartbeat.run,
-                heartbeat.next_step,
-                time.monotonic(),
-                waiting=heartbeat.waiting,
-                model_run=_short(heartbeat.model_run, "the id of a run"),
-                num_steps=heartbeat.num_steps,
-                prepared=heartbeat.prepared,
-                num_newcomers=heartbeat.num_newcomers,
-                naming=_short(heartbeat.naming, "the id of an alignment"),
-            )
+        if heartbeat.state == pb.CLIENT_STATE_GONE:
+            self._federation.gone(registration, printable(heartbeat.reason[:MAX_TEXT]))
         else:
-            raise ContractError("a heartbeat without a state")
+            report = read_report(heartbeat, self._federation.roster)
+            self._federation.heartbeat(registration, report, time.monotonic())
         self._announce()
 
     async def _push(self, registration: Registration, context: Context) -> None:
@@ -282,22 +302,16 @@ class CoordinatorService(CoordinatorServicer):
         while self._federation.knows(registration):
             directive = self._federation.directive(registration)
             addresses = self._federation.addresses()
-            if (directive, addresses) != last:
+            if self._memory.is_up_to_date and (directive, addresses) != last:
                 await context.write(directive_message(directive, addresses))
                 last = (directive, addresses)
             await self._changed.wait()
 
     def _announce(self) -> None:
-        """Wake everybody who waits for a change."""
+        """Wake everybody who waits for a change, once it is on disk."""
+        self._memory.keep(self._federation)
         self._changed.set()
         self._changed = asyncio.Event()
-
-
-def _short(text: str, what: str) -> str:
-    """Return a client's text that others will see; refuse what is no single short line."""
-    if len(text) > MAX_TEXT or not text.isprintable():
-        raise ContractError(f"{quoted(text)} cannot be {what}")
-    return text
 
 
 def _table(code: int) -> str:

@@ -3,7 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from laser_vfl.coordinator.directives import Directive, Gathering, State
+from laser_vfl.coordinator.changes import Departure
+from laser_vfl.coordinator.directives import (
+    Directive,
+    Finished,
+    Gathering,
+    State,
+    Stopped,
+    Training,
+)
 from laser_vfl.coordinator.registration import Registration
 from laser_vfl.core.alignment import ClientAlignment
 from laser_vfl.core.subsets import has
@@ -25,6 +33,9 @@ class ClientSummary:
     next_step: int = 0
     num_steps: int = 0
     silent_s: float = 0.0
+    num_redone: int = 0
+    num_dropped: int = 0
+    num_offences: int = 0
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,10 @@ class FederationStatus:
     last_run: str
     last_outcome: str
     num_samples: int
+    generation: int = 0
+    members: tuple[str, ...] = ()
+    departures: tuple[Departure, ...] = ()
+    checkpoint: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,6 +81,7 @@ def summarize(
     registration: Registration, directive: Directive, num_samples: int, now: float
 ) -> ClientSummary:
     """Describe a client that is registered."""
+    report = registration.report
     return ClientSummary(
         registration.client,
         num_samples,
@@ -73,17 +89,30 @@ def summarize(
         address=registration.address,
         has_head=registration.has_head,
         activity=_activity(registration, directive),
-        model_run=registration.model_run,
-        next_step=registration.next_step,
-        num_steps=registration.num_steps,
+        model_run=report.model_run,
+        next_step=report.next_step,
+        num_steps=report.num_steps,
         silent_s=max(0.0, now - registration.seen_at),
+        num_redone=report.num_redone,
+        num_dropped=report.num_dropped,
+        num_offences=report.num_offences,
     )
 
 
 def _activity(registration: Registration, directive: Directive) -> str:
+    if isinstance(registration.verdict, Finished):
+        return "finished"
     if registration.verdict is not None:
         return "idle"
+    if isinstance(directive, Stopped):
+        return "barred"
     if isinstance(directive, Gathering) and directive.call is not None:
         return "aligning"
+    if isinstance(directive, Training):
+        is_member = directive.view.has(registration.client, registration.incarnation)
+        if not is_member:
+            return "joining"
+        if registration.report.stopped:
+            return "stopped"
     is_idle = isinstance(directive, Gathering) and not directive.wanted
-    return _WORDS.get(registration.state, "idle" if is_idle else "gathering")
+    return _WORDS.get(registration.report.state, "idle" if is_idle else "gathering")

@@ -66,8 +66,10 @@ class Evaluation:
         """Return the content of scores.json."""
         overall = np.zeros(len(self._targets), dtype=np.float32)
         sets = {int(mask): self._observed == mask for mask in np.unique(self._observed) if mask}
+        own = 1 << self._learner.place.client
         for mask, rows in sets.items():
-            overall[rows] = self._predictions[self._subsets.index(mask), rows]
+            used = mask if mask in self._subsets else own  # a set that only a lost member made
+            overall[rows] = self._predictions[self._subsets.index(used), rows]
         num_blocks = np.bitwise_count(self._observed)
         everyone = num_blocks > 0
         return {

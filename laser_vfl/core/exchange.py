@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from laser_vfl.core.masking import dequantised, quantised
+
 WIRE_DTYPES = {
     "float32": torch.float32,
     "float16": torch.float16,
@@ -41,12 +43,18 @@ def sum_in_order(parts: Iterable[torch.Tensor]) -> torch.Tensor:
     return total.contiguous()
 
 
-def crossing(tensor: torch.Tensor, wire_precision: str) -> torch.Tensor:
-    """Return what a peer sees of a tensor; its gradient comes back through the same precision."""
+def crossing(
+    tensor: torch.Tensor, wire_precision: str, *, masked_gradients: bool = False
+) -> torch.Tensor:
+    """Return what a peer sees of a tensor; its gradient comes back through the same precision.
+
+    Masked ones come back in fixed point instead, which is `fan_out_summed`'s part.
+    """
     dtype = WIRE_DTYPES[wire_precision]
     if dtype == torch.float32:
         return tensor
-    return cast(torch.Tensor, _Crossing.apply(tensor, dtype))  # type: ignore[no-untyped-call]
+    back = torch.float32 if masked_gradients else dtype
+    return cast(torch.Tensor, _Crossing.apply(tensor, dtype, back))  # type: ignore[no-untyped-call]
 
 
 def fan_out(tensor: torch.Tensor, num: int) -> tuple[torch.Tensor, ...]:
@@ -54,16 +62,31 @@ def fan_out(tensor: torch.Tensor, num: int) -> tuple[torch.Tensor, ...]:
     return cast(tuple[torch.Tensor, ...], _FanOut.apply(tensor, num))  # type: ignore[no-untyped-call]
 
 
+def fan_out_summed(
+    tensor: torch.Tensor, num_peers: int, *, has_own: bool
+) -> tuple[torch.Tensor, ...]:
+    """Return copies of a tensor: the own head's, if there is one, then a copy for each peer.
+
+    The gradients of the peers' copies are added in fixed point, as masked ones are.
+    """
+    return cast(
+        tuple[torch.Tensor, ...],
+        _FanOutSummed.apply(tensor, num_peers, has_own),  # type: ignore[no-untyped-call]
+    )
+
+
 class _Crossing(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        ctx.dtype = dtype
+    def forward(
+        ctx: Any, tensor: torch.Tensor, dtype: torch.dtype, back: torch.dtype
+    ) -> torch.Tensor:
+        ctx.back = back
         return tensor.to(dtype).to(tensor.dtype)
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         (grad,) = grads
-        return grad.to(ctx.dtype).to(grad.dtype), None
+        return grad.to(ctx.back).to(grad.dtype), None, None
 
 
 class _FanOut(torch.autograd.Function):
@@ -74,3 +97,19 @@ class _FanOut(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
         return sum_in_order(grads), None
+
+
+class _FanOutSummed(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: torch.Tensor, num_peers: int, has_own: bool
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.has_own = has_own
+        return tuple(tensor.clone() for _ in range(num_peers + has_own))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        parts = [grads[0]] if ctx.has_own else []
+        if peers := grads[ctx.has_own :]:
+            parts.append(dequantised(sum_in_order(map(quantised, peers))))
+        return sum_in_order(parts), None, None

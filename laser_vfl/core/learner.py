@@ -1,7 +1,7 @@
 """One client's representation model and fusion head, and how a step's gradient changes them."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
@@ -11,6 +11,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from laser_vfl.core.fusion import Task, head_loss
+from laser_vfl.core.learner_state import Buffers, read_state, restore_state
+from laser_vfl.core.noise import Phase, Release
 from laser_vfl.core.optimizers import without_compiler
 from laser_vfl.core.plan import Plan
 from laser_vfl.core.randomness import Purpose, torch_seed
@@ -55,6 +57,7 @@ class Learner:
         optimizer: OptimizerSettings | None = None,
         device: torch.device | None = None,
         precision: Literal["float32", "bfloat16"] = "float32",
+        release: Release | None = None,
     ) -> None:
         self.place = place
         self.device = device or torch.device("cpu")
@@ -64,19 +67,40 @@ class Learner:
         self.models.to(self.device).train()
         self.task: Task = task
         self._precision = precision
+        self._release = release
         self._settings = optimizer or OptimizerSettings()
         self._optimizer = _build_optimizer(self._settings, self.models)
         self._batch_norms = {
             name: [module for module in model.modules() if isinstance(module, _BatchNorm)]
             for name, model in self.models.items()
         }
+        self._buffers = Buffers(self.models)
+
+    def begin_step(self) -> None:
+        """Remember what a forward pass changes, so that the step can be dropped."""
+        self._buffers.remember()
+
+    def drop_step(self) -> None:
+        """Undo what a step has changed since it began; it leaves no trace."""
+        self._buffers.restore()
+        self._optimizer.zero_grad(set_to_none=True)
 
     def represent(self, inputs: torch.Tensor, step: int) -> torch.Tensor:
         """Return the representations (b, d) of a batch, ready to be differentiated."""
         self._reseed(Purpose.REPRESENTATION_NOISE, step)
         with self._running_statistics("representation", len(inputs)), self._autocast():
             representation_bd: torch.Tensor = self.models["representation"](inputs)
-        return representation_bd.float()
+        return self._clipped(representation_bd.float())
+
+    def embed(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return the representations (b, d) of a batch as they are when predicting."""
+        with self.evaluating():
+            representation_bd: torch.Tensor = self.models["representation"](inputs)
+        return self._clipped(representation_bd.float())
+
+    def released(self, own_bd: torch.Tensor, phase: Phase, step: int) -> torch.Tensor:
+        """Return what leaves this client of representations in host memory."""
+        return own_bd if self._release is None else self._release.batch(own_bd, phase, step)
 
     def draw_tasks(self, plan: Plan) -> Tasks:
         """Sample the subsets that this client's head predicts in a step."""
@@ -111,6 +135,16 @@ class Learner:
             group["lr"] = rate
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
+        self._buffers.forget()
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return copies of all that training goes on from: models, optimiser, randomness."""
+        return read_state(self.models, self._optimizer)
+
+    def load_state(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Go on from a state; one that does not fit is refused and changes nothing."""
+        restore_state(self.models, self._optimizer, tensors)
+        self._buffers.forget()
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -121,6 +155,9 @@ class Learner:
                 yield
         finally:
             self.models.train()
+
+    def _clipped(self, rows_bd: torch.Tensor) -> torch.Tensor:
+        return rows_bd if self._release is None else self._release.clipped(rows_bd)
 
     def _reseed(self, purpose: Purpose, step: int) -> None:
         """Make what a layer draws (dropout) a function of the step, so that it can be redone."""

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import torch
 
 from laser_vfl.core.alignment import ClientAlignment
-from laser_vfl.core.exchange import crossing, fan_out, rows_at, spread
+from laser_vfl.core.exchange import crossing, fan_out, fan_out_summed, rows_at, spread
 from laser_vfl.core.learner import Learner
+from laser_vfl.core.noise import Phase
 from laser_vfl.core.plan import Plan, Share, plan_step
 from laser_vfl.core.schedule import Schedule
 from laser_vfl.core.settings import TrainingSettings
-from laser_vfl.core.subsets import mask_of
+from laser_vfl.core.subsets import has, mask_of
 
 
 @dataclass(frozen=True)
@@ -57,15 +58,26 @@ class Oracle:
             for t in range(self.num_steps if num_steps is None else num_steps)
         ]
 
-    def step(self, number: int, participants: int) -> dict[int, float]:
-        """Do one step and return the loss of every head in it."""
+    def step(self, number: int, participants: int, appliers: int | None = None) -> dict[int, float]:
+        """Do one step and return the loss of every head in it.
+
+        All participants compute. Of these, only `appliers` apply it, without them all do; the
+        others drop it without a trace.
+        """
         plans = self._plans(number, participants)
+        dropping = [c for c in plans if appliers is not None and not has(appliers, c)]
+        for client in dropping:
+            self._members[client].learner.begin_step()
         losses = self._losses(plans)
         if losses:
             torch.autograd.backward(list(losses.values()))
         progress = number // self._schedule.steps_per_epoch / self._settings.epochs
         for client in plans:
-            self._members[client].learner.update(progress)
+            learner = self._members[client].learner
+            if client in dropping:
+                learner.drop_step()
+            else:
+                learner.update(progress)
         return {client: loss.item() for client, loss in losses.items()}
 
     def losses(self, number: int, participants: int) -> dict[int, torch.Tensor]:
@@ -112,21 +124,32 @@ class Oracle:
         return {client: plan for client, plan in plans.items() if plan is not None and plan.learns}
 
     def _represent(self, plan: Plan) -> dict[int, torch.Tensor]:
-        """Return a copy of a representation for each head that uses it, in roster order."""
+        """Return a copy of a representation for each head that uses it."""
         member = self._members[plan.client]
-        consumers = [share.peer for share in plan.teachers]
-        consumers = sorted([*consumers, plan.client] if plan.has_head else consumers)
+        peers = [share.peer for share in plan.teachers]
+        own = [plan.client] if plan.has_head else []
         representation_bd = member.learner.represent(
             member.inputs[torch.from_numpy(plan.rows)], plan.step
         )
-        return dict(zip(consumers, fan_out(representation_bd, len(consumers)), strict=True))
+        if self._settings.masked_gradients:
+            consumers = [*own, *peers]
+            parts = fan_out_summed(representation_bd, len(peers), has_own=plan.has_head)
+        else:
+            consumers = sorted([*own, *peers])
+            parts = fan_out(representation_bd, len(consumers))
+        copies = dict(zip(consumers, parts, strict=True))
+        for peer in peers:
+            copies[peer] = member.learner.released(copies[peer], Phase.TRAINING, plan.step)
+        return copies
 
     def _received(self, plan: Plan, sender: Plan, representation_bd: torch.Tensor) -> torch.Tensor:
         """Return what the head of `plan` sees of a sender's representation."""
         sent = _share_with(sender.shares, plan.client)
         taken = _share_with(plan.shares, sender.client)
         rows_rd = crossing(
-            rows_at(representation_bd, sent.positions), self._settings.wire_precision
+            rows_at(representation_bd, sent.positions),
+            self._settings.wire_precision,
+            masked_gradients=self._settings.masked_gradients,
         )
         return spread(rows_rd, taken.positions, len(plan.rows))
 

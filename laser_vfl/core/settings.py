@@ -35,9 +35,14 @@ class TrainingSettings(BaseModel):
     loss_divisor: LossDivisor = "batch_size"
     subset_weight: SubsetWeight = "heads"
     wire_precision: WirePrecision = "float32"
+    max_norm: Annotated[
+        float, Field(strict=True, gt=0, le=1e18, allow_inf_nan=False, examples=[1e6])
+    ] = 1e6
+    masked_gradients: Annotated[bool, Field(strict=True)] = False
     step_timeout_s: Annotated[
         float, Field(strict=True, gt=0, le=604_800, allow_inf_nan=False, examples=[60])
     ] = 60.0
+    checkpoint_every: Annotated[int, Field(strict=True, ge=1, le=2**31 - 1, examples=[200])] = 200
 
     @model_validator(mode="before")
     @classmethod

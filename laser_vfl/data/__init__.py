@@ -4,7 +4,7 @@ from laser_vfl.data.encoding import Encoding
 from laser_vfl.data.ids import blind_ids, normalise_ids, read_secret
 from laser_vfl.data.labels import LabelEncoding
 from laser_vfl.data.points import POINT_BYTES, check_points, hash_to_curve, multiply, new_scalar
-from laser_vfl.data.tables import Table, TableSpec, check_tables_apart, read_table
+from laser_vfl.data.tables import Table, TableSpec, check_header, check_tables_apart, read_table
 
 __all__ = [
     "POINT_BYTES",
@@ -13,6 +13,7 @@ __all__ = [
     "Table",
     "TableSpec",
     "blind_ids",
+    "check_header",
     "check_points",
     "check_tables_apart",
     "hash_to_curve",

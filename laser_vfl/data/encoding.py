@@ -58,7 +58,7 @@ class Encoding:
             return cls(_Array.from_json(stored))
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(
-                f"the stored encoding cannot be read ({type(error).__name__}: {error})",
+                f"the stored encoding cannot be read ({type(error).__name__})",
                 hint="train again, or restore the file that was written with the model",
             ) from error
 

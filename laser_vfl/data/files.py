@@ -16,14 +16,15 @@ import polars as pl
 from laser_vfl.core.errors import DataError
 
 
-def read_csv(path: Path) -> pl.DataFrame:
-    """Every column as text: what a column holds is decided once, when an encoding is fitted.
+def read_csv(path: Path, num_rows: int | None = None) -> pl.DataFrame:
+    """Every column as text, of all rows or of the first ones.
 
+    What a column holds is decided once, when an encoding is fitted.
     Guessing per file would lose the zeros of "007" in a file where it happens to look like a
     number, and keep them in the next.
     """
     with _readable(path, "CSV"):
-        frame = pl.read_csv(path, infer_schema=False, glob=False)
+        frame = pl.read_csv(path, infer_schema=False, glob=False, n_rows=num_rows)
     for name in frame.columns:
         original = re.sub(r"_duplicated_\d+$", "", name)
         if original != name and original in frame.columns:
@@ -139,9 +140,18 @@ def _readable(path: Path, what: str) -> Iterator[None]:
         zipfile.BadZipFile,
         zlib.error,
     ) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise DataError(
-            f"cannot be read as {what}: {reason}",
+            f"cannot be read as {what}: {_reason(error)}",
             hint="check that the file is complete and that its suffix tells its format",
             where=str(path),
         ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """Return what a library says of a file, without the values that it may quote."""
+    text = str(error)
+    if "`" not in text:
+        return next(iter(text.splitlines()), type(error).__name__)
+    column = re.search(r"at column '([^'\n]*)'", text)
+    place = f' in column "{column[1]}"' if column else ""
+    return f"a field{place} is not properly quoted, or not of the column's type"

@@ -87,7 +87,7 @@ class LabelEncoding:
             raise DataError(
                 f'label "{labels.name}" has a class in row {int((targets < 0).argmax()) + 1} '
                 "that training did not have",
-                hint=f"a binary task has the classes {' and '.join(self.classes)}",
+                hint="a binary task has the two classes of the training table",
                 where=str(table.path),
             )
         return targets.astype(np.float32), labelled
@@ -129,7 +129,7 @@ class LabelEncoding:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(
-                f"the stored label encoding cannot be read ({type(error).__name__}: {error})",
+                f"the stored label encoding cannot be read ({type(error).__name__})",
                 hint="train again, or restore the file that was written with the model",
             ) from error
 
@@ -195,7 +195,7 @@ def _positive_last(
     if name not in classes:
         raise DataError(
             f'the positive class "{positive}" is not in the label',
-            hint=f"set `positive` to {' or '.join(classes)}",
+            hint="set `positive` to one of the two values that the label has",
             where=where,
         )
     return classes if name == classes[1] else classes[::-1]

@@ -3,16 +3,19 @@
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from laser_vfl.core.errors import DataError
 from laser_vfl.data.files import NpzFile, read_csv, read_parquet, read_parquet_names
 from laser_vfl.data.ids import normalise_ids
+
+_NUMBER = re.compile(r"\s*[-+]?\d*\.?\d+([eE][-+]?\d+)?(_duplicated_\d+)?\s*")
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,44 @@ class Table:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def part(self, chosen: npt.NDArray[np.bool_]) -> "Table":
+        """Return some of the rows."""
+        features, labels = self.features, self.labels
+        return replace(
+            self,
+            ids=[self.ids[row] for row in np.flatnonzero(chosen).tolist()],
+            features=features.filter(chosen)
+            if isinstance(features, pl.DataFrame)
+            else features[chosen],
+            labels=None if labels is None else labels.filter(chosen),
+        )
+
 
 def read_table(path: Path, spec: TableSpec) -> Table:
     """Read a CSV, Parquet or NPZ file and check everything that needs no encoding."""
+    table: Table = _READERS[_suffix(path)](path, spec)
+    _check_unique(table)
+    return table
+
+
+def check_header(path: Path, spec: TableSpec) -> int:
+    """Check that a file has all columns that it should, without reading its rows.
+
+    Returns how many features it has.
+    """
+    match _suffix(path):
+        case ".csv":
+            names, what = tuple(read_csv(path, num_rows=0).columns), "column"
+        case ".parquet":
+            names, what = read_parquet_names(path), "column"
+        case _:
+            with NpzFile(path) as file:
+                names, what = file.names, "array"
+    return len(_choose(path, spec, names, what))
+
+
+def _suffix(path: Path) -> str:
+    """Return what tells the format of a file that is there."""
     suffix = path.suffix.lower()
     if suffix not in _READERS:
         raise DataError(
@@ -53,12 +91,16 @@ def read_table(path: Path, spec: TableSpec) -> Table:
             hint=f"name the file {', '.join(_READERS)}",
             where=str(path),
         )
-    if not path.is_file():
-        what = "is not a file" if path.exists() else "there is no such file"
+    try:
+        is_file, is_there = path.is_file(), path.exists()
+    except OSError as error:
+        raise DataError(
+            f"cannot be read ({error.strerror})", hint="check who may read it", where=str(path)
+        ) from None
+    if not is_file:
+        what = "is not a file" if is_there else "there is no such file"
         raise DataError(what, hint="check `data` in the configuration", where=str(path))
-    table: Table = _READERS[suffix](path, spec)
-    _check_unique(table)
-    return table
+    return suffix
 
 
 def check_tables_apart(train: Table, test: Table) -> None:
@@ -170,6 +212,8 @@ def require_names(wanted: Iterable[str], names: Sequence[str], path: Path, what:
             continue
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
         hint = f"did you mean {_quoted(near)}?" if near else f"the file has {_quoted(names)}"
+        if any(_NUMBER.fullmatch(given) for given in names):  # a row, whose values are not shown
+            hint = "is its first line a header? it has numbers"
         if len(names) == 1 and re.search(r"[;\t|]", names[0]):
             hint = "separate the columns with commas"
         raise DataError(f'there is no {what} "{name}"', hint=hint, where=str(path))

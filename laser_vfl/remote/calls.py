@@ -1,6 +1,7 @@
-"""How a daemon is reached from outside: credentials, channels, and calls that fail in words."""
+"""How a daemon is reached from outside: what to show, channels, and calls that fail in words."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -8,13 +9,21 @@ import grpc
 
 from laser_vfl.config.address import Address
 from laser_vfl.core import errors
-from laser_vfl.wire.credentials import CHECK_TLS, Credentials, load_credentials
-from laser_vfl.wire.protocol import FRAME_OPTIONS, KEEPALIVE
-from laser_vfl.wire.status import FailedCall, error_from, is_ours
+from laser_vfl.wire.credentials import (
+    CHECK_TLS,
+    CredentialFiles,
+    Credentials,
+    load_credentials,
+    read_authority,
+)
+from laser_vfl.wire.identity import Identity, client_of, coordinator_of
+from laser_vfl.wire.protocol import KEEPALIVE
+from laser_vfl.wire.sizes import APPLICATION_OPTIONS
+from laser_vfl.wire.status import WRONG_NAME, FailedCall, error_from, is_ours
 
 _OPTIONS = [
     *KEEPALIVE,
-    *FRAME_OPTIONS,
+    *APPLICATION_OPTIONS,
     # What is meant for loopback must not go to a proxy.
     ("grpc.enable_http_proxy", 0),
     # An application outlives the daemon that it asks; gRPC would wait two minutes.
@@ -22,14 +31,76 @@ _OPTIONS = [
 ]
 
 
-def credentials_for(
-    address: str, ca: str | Path | None, cert: str | Path | None, key: str | Path | None
-) -> Credentials:
-    """Return what to present to a daemon: three files, or nothing at all on loopback."""
+File = str | Path | None
+
+
+@dataclass(frozen=True)
+class Access:
+    """What to show a daemon, and under which name it has to prove itself; empty is plaintext."""
+
+    credentials: grpc.ChannelCredentials | None = None
+    name: str = ""
+
+
+def coordinator_access(address: str, ca: File, cert: File, key: File) -> Access:
+    """Return how to reach a coordinator: with three files, or with nothing at all on loopback."""
+    credentials = _credentials(address, ca, cert, key)
+    return access_to(credentials, coordinator_of(credentials.federation))
+
+
+def client_access(
+    address: str,
+    ca: File,
+    cert: File,
+    key: File,
+    token: str | None = None,
+    name: str | None = None,
+) -> Access:
+    """Return how to reach a client where it predicts.
+
+    A certificate says which client it may ask. Who has a token instead has to give the name that
+    the client proves itself by, such as bank.client.churn.
+    """
+    if token is None:
+        credentials = _credentials(address, ca, cert, key)
+        return access_to(credentials, _asked_by(credentials))
+    if not (ca and name) or cert or key:
+        raise errors.ConfigError(
+            "a token goes with ca and name, and with no certificate",
+            hint="name is that of the client, such as bank.client.churn",
+        )
+    tls = grpc.ssl_channel_credentials(read_authority(Path(ca)))
+    bearer = grpc.access_token_call_credentials(token)
+    return Access(grpc.composite_channel_credentials(tls, bearer), name)
+
+
+def access_to(credentials: Credentials, to: Identity) -> Access:
+    """Return how to reach a daemon that has to prove to be `to`."""
+    return Access(credentials.for_channel(to), to.dns) if credentials.secure else Access()
+
+
+def open_channel(address: str, access: Access) -> grpc.Channel:
+    """Return a channel for many threads; nothing is dialled before the first call."""
+    target = str(_dialled(address))
+    if access.credentials is None:
+        return grpc.insecure_channel(target, options=_OPTIONS)
+    named = [("grpc.ssl_target_name_override", access.name)]
+    return grpc.secure_channel(target, access.credentials, options=[*_OPTIONS, *named])
+
+
+def call(ask: Callable[..., Any], request: Any, address: str, timeout_s: float) -> Any:
+    """Return what a daemon answers; a call that fails is an error of ours, for a person."""
+    try:
+        return ask(request, timeout=timeout_s)
+    except grpc.RpcError as error:
+        raise _explained(cast(FailedCall, error), address, timeout_s) from None
+
+
+def _credentials(address: str, ca: File, cert: File, key: File) -> Credentials:
     dialled = _dialled(address)
     if ca and cert and key:
         try:
-            return load_credentials(Path(ca), Path(cert), Path(key))
+            return load_credentials(CredentialFiles(Path(cert), Path(key), Path(ca)))
         except errors.IdentityError as error:
             hint = "check ca, cert and key" if error.hint == CHECK_TLS else error.hint
             raise errors.IdentityError(error.message, hint=hint, where=error.where) from None
@@ -47,20 +118,18 @@ def credentials_for(
     return Credentials()
 
 
-def open_channel(address: str, credentials: Credentials) -> grpc.Channel:
-    """Return a channel for many threads; nothing is dialled before the first call."""
-    target = str(_dialled(address))
-    if credentials.secure:
-        return grpc.secure_channel(target, credentials.for_channel(), options=_OPTIONS)
-    return grpc.insecure_channel(target, options=_OPTIONS)
-
-
-def call(ask: Callable[..., Any], request: Any, address: str, timeout_s: float) -> Any:
-    """Return what a daemon answers; a call that fails is an error of ours, for a person."""
-    try:
-        return ask(request, timeout=timeout_s)
-    except grpc.RpcError as error:
-        raise _explained(cast(FailedCall, error), address, timeout_s) from None
+def _asked_by(credentials: Credentials) -> Identity:
+    """Return which client somebody may ask: an application its own, a client itself."""
+    material = credentials.material
+    if material is None:
+        return client_of("", "")
+    me = material.me
+    if me.role not in ("client", "application"):
+        raise errors.IdentityError(
+            f"{me} may not ask a client",
+            hint="use the client's own certificate, or one of an application that belongs to it",
+        )
+    return client_of(me.federation, me.organisation or me.name)
 
 
 def _dialled(text: str) -> Address:
@@ -74,6 +143,11 @@ def _dialled(text: str) -> Address:
 
 def _explained(error: FailedCall, address: str, timeout_s: float) -> errors.LaserError:
     details = error.details() or ""
+    if WRONG_NAME in details:
+        return errors.IdentityError(
+            f"somebody else than expected answers at {address}",
+            hint="check the address, and the certificate that you show",
+        )
     if is_ours(error) or "handshake failed" in details.lower():
         return error_from(error, doing=f"asking {address}", hint="")
     code = error.code()

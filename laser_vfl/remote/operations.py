@@ -6,22 +6,26 @@ from typing import Any
 
 from laser_vfl.core.errors import ConfigError, ContractError
 from laser_vfl.core.subsets import clients_in, has, mask_of, subset_name
-from laser_vfl.remote.calls import call, open_channel
+from laser_vfl.remote.calls import Access, call, open_channel
 from laser_vfl.v1 import coordinator_pb2, coordinator_pb2_grpc, prediction_pb2, prediction_pb2_grpc
-from laser_vfl.wire.credentials import Credentials
 
 TIMEOUT_S = 10.0
 MAX_SEED = 2**63 - 1
 
 
-def coordinator_status(address: str, credentials: Credentials) -> dict[str, Any]:
+def coordinator_status(address: str, access: Access) -> dict[str, Any]:
     """Return how a federation is doing.
 
     Keys: federation, release, run, training, seed (of the run, or of the next one), wanted,
-    waiting_for, clients, last_run, last_outcome, num_samples. Each of `clients`, in roster order:
-    client, up, address, has_head, activity, model_run, next_step, num_steps, silent_s, num_samples.
+    waiting_for, clients, last_run, last_outcome, num_samples; and of the run that trains, or of the
+    last one: generation, members, departures, checkpoint (the highest step whose checkpoint
+    everybody has). Each of `clients`, in roster order: client, up, address, has_head, activity,
+    model_run, next_step, num_steps, silent_s, num_samples, num_redone (steps), num_dropped
+    (frames), num_offences (how often peers broke the contract with it, as it says). Each of
+    `departures`, the oldest first: client, generation (the first without it), reason, at (Unix
+    time).
     """
-    with closing(open_channel(address, credentials)) as channel:
+    with closing(open_channel(address, access)) as channel:
         ask = coordinator_pb2_grpc.CoordinatorStub(channel).GetStatus
         status = call(ask, coordinator_pb2.GetStatusRequest(), address, TIMEOUT_S)
     return {
@@ -36,34 +40,40 @@ def coordinator_status(address: str, credentials: Credentials) -> dict[str, Any]
         "last_run": status.last_run or None,
         "last_outcome": status.last_outcome or None,
         "num_samples": status.num_samples,
+        "generation": status.generation or None,
+        "members": list(status.members),
+        "departures": [_plain(one, "client generation reason at") for one in status.departures],
+        "checkpoint": status.checkpoint or None,
     }
 
 
-def client_status(address: str, credentials: Credentials) -> dict[str, Any]:
+def client_status(address: str, access: Access) -> dict[str, Any]:
     """Return how a client daemon is doing.
 
     Keys: federation, client, release, address, has_head, activity, training_run, next_step,
     num_steps, model, num_held, serve_problem, num_requests, num_predicted, num_sample_errors,
-    peers, subsets (blocks -> how many predictions used them). `model` is None or has run,
-    trained_at (Unix time), num_steps, roster, heads, task, score_name, score, scores (blocks ->
-    score). Each of `peers`: client, address, available, problem, usual_s, num_wanted,
+    peers, subsets (blocks -> how many predictions used them); and of the run under way, or of the
+    last one in the daemon's life: generation, members, num_redone (steps), frames_dropped (reason
+    -> frames), offences (reason -> how often peers broke the contract with it). `model` is None or
+    has run, trained_at (Unix time), num_steps, roster, heads, task, score_name, score, scores
+    (blocks -> score). Each of `peers`: client, address, available, problem, usual_s, num_wanted,
     num_available, num_requests, num_ids_asked, num_ids_served, num_refused.
     """
-    with closing(open_channel(address, credentials)) as channel:
+    with closing(open_channel(address, access)) as channel:
         return ask_client_status(prediction_pb2_grpc.PredictionStub(channel), address)
 
 
-def retrain(address: str, credentials: Credentials, seed: int | None = None) -> dict[str, Any]:
+def retrain(address: str, access: Access, seed: int | None = None) -> dict[str, Any]:
     """Ask a coordinator for a new run; return its `seed` and whom it is `waiting_for`."""
     if seed is not None and not 0 <= seed <= MAX_SEED:
         raise ConfigError(f"a seed cannot be {seed}", hint="give one from 0 to 2^63 - 1")
-    with closing(open_channel(address, credentials)) as channel:
+    with closing(open_channel(address, access)) as channel:
         ask = coordinator_pb2_grpc.CoordinatorStub(channel).Retrain
         response = call(ask, coordinator_pb2.RetrainRequest(seed=seed), address, TIMEOUT_S)
     return {"seed": response.seed, "waiting_for": list(response.waiting_for)}
 
 
-def align(address: str, credentials: Credentials, timeout_s: float) -> dict[str, Any]:
+def align(address: str, access: Access, timeout_s: float) -> dict[str, Any]:
     """Ask a client daemon to align the tables of everybody who is there; return who has what.
 
     Keys: client, scheme, roster, members, absent, seconds, tables (train, test, serve -> overlap).
@@ -71,7 +81,7 @@ def align(address: str, credentials: Credentials, timeout_s: float) -> dict[str,
     client that others hold too), missing_share (of the blocks that the members could hold; None
     without samples) and patterns, most frequent first: blocks (who holds them), num_samples, share.
     """
-    with closing(open_channel(address, credentials)) as channel:
+    with closing(open_channel(address, access)) as channel:
         ask = prediction_pb2_grpc.PredictionStub(channel).Align
         response = call(ask, prediction_pb2.AlignRequest(), address, timeout_s)
     roster, members = list(response.roster), list(response.members)
@@ -106,6 +116,11 @@ def ask_client_status(stub: Any, address: str) -> dict[str, Any]:
         **_plain(status, "num_requests num_predicted num_sample_errors"),
         "peers": [_peer(peer) for peer in status.peers],
         "subsets": {_named(one.blocks, roster): one.num_predicted for one in status.subsets},
+        "generation": status.generation or None,
+        "members": list(status.members),
+        "num_redone": status.num_redone,
+        "frames_dropped": dict(sorted(status.num_dropped.items())),
+        "offences": dict(sorted(status.num_offences.items())),
     }
 
 
@@ -118,6 +133,7 @@ def _client_summary(client: coordinator_pb2.ClientSummary) -> dict[str, Any]:
         "activity": client.activity,
         "model_run": client.model_run or None,
         **_plain(client, "next_step num_steps silent_s num_samples"),
+        **_plain(client, "num_redone num_dropped num_offences"),
     }
 
 

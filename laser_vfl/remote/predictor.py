@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from laser_vfl.remote.calls import call, credentials_for, open_channel
+from laser_vfl.remote.calls import Access, call, client_access, open_channel
 from laser_vfl.remote.operations import ask_client_status
 from laser_vfl.v1 import prediction_pb2_grpc
 from laser_vfl.wire.predictions import Predictions, decode_predictions
@@ -23,7 +23,10 @@ class Predictor:
     """A connection to a client daemon, for any number of threads.
 
     `deadline` is how many seconds a prediction may take, unless a call says otherwise; blocks that
-    have not come by then are left out. Without certificates only a daemon on loopback can be asked.
+    have not come by then are left out. `ca`, `cert` and `key` are files of a certificate that may
+    ask this client; or, where it takes tokens, `ca` with `token` and the `name` that the client
+    proves itself by, such as bank.client.churn. Without any of these only a daemon that runs with
+    --insecure, and so on loopback, can be asked.
     """
 
     def __init__(
@@ -34,10 +37,23 @@ class Predictor:
         ca: str | Path | None = None,
         cert: str | Path | None = None,
         key: str | Path | None = None,
+        token: str | None = None,
+        name: str | None = None,
     ) -> None:
-        self._address = address
         self._deadline_s = checked_deadline_s(deadline)
-        self._channel = open_channel(address, credentials_for(address, ca, cert, key))
+        self._connect(address, client_access(address, ca, cert, key, token, name))
+
+    @classmethod
+    def by_access(cls, address: str, access: Access) -> Self:
+        """Return a predictor for somebody who has found out already how to reach the daemon."""
+        predictor = cls.__new__(cls)
+        predictor._deadline_s = None
+        predictor._connect(address, access)
+        return predictor
+
+    def _connect(self, address: str, access: Access) -> None:
+        self._address = address
+        self._channel = open_channel(address, access)
         self._stub = prediction_pb2_grpc.PredictionStub(self._channel)
 
     def predict(

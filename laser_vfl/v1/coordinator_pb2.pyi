@@ -82,8 +82,8 @@ class _ClientStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ClientSta
     CLIENT_STATE_RUNNING: _ClientState.ValueType  # 3
     CLIENT_STATE_FINISHED: _ClientState.ValueType  # 4
     """Has trained, evaluated and written its model; stays for the others until told."""
-    CLIENT_STATE_STOPPED: _ClientState.ValueType  # 5
-    """Cannot go on; `reason` says why."""
+    CLIENT_STATE_GONE: _ClientState.ValueType  # 5
+    """Takes leave for good; `reason` says why."""
 
 class ClientState(_ClientState, metaclass=_ClientStateEnumTypeWrapper): ...
 
@@ -95,8 +95,8 @@ CLIENT_STATE_READY: ClientState.ValueType  # 2
 CLIENT_STATE_RUNNING: ClientState.ValueType  # 3
 CLIENT_STATE_FINISHED: ClientState.ValueType  # 4
 """Has trained, evaluated and written its model; stays for the others until told."""
-CLIENT_STATE_STOPPED: ClientState.ValueType  # 5
-"""Cannot go on; `reason` says why."""
+CLIENT_STATE_GONE: ClientState.ValueType  # 5
+"""Takes leave for good; `reason` says why."""
 Global___ClientState: _TypeAlias = ClientState  # noqa: Y015
 
 @_typing.final
@@ -195,6 +195,9 @@ class TrainingSettings(_message.Message):
     SUBSET_WEIGHT_FIELD_NUMBER: _builtins.int
     WIRE_PRECISION_FIELD_NUMBER: _builtins.int
     STEP_TIMEOUT_S_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_EVERY_FIELD_NUMBER: _builtins.int
+    MAX_NORM_FIELD_NUMBER: _builtins.int
+    MASKED_GRADIENTS_FIELD_NUMBER: _builtins.int
     method: _builtins.str
     representation_dim: _builtins.int
     batch_size: _builtins.int
@@ -208,6 +211,10 @@ class TrainingSettings(_message.Message):
     subset_weight: _builtins.str
     wire_precision: _builtins.str
     step_timeout_s: _builtins.float
+    checkpoint_every: _builtins.int
+    max_norm: _builtins.float
+    """The longest that a row of a representation or a gradient may be, in the Euclidean norm."""
+    masked_gradients: _builtins.bool
     def __init__(
         self,
         *,
@@ -224,10 +231,13 @@ class TrainingSettings(_message.Message):
         subset_weight: _builtins.str = ...,
         wire_precision: _builtins.str = ...,
         step_timeout_s: _builtins.float = ...,
+        checkpoint_every: _builtins.int = ...,
+        max_norm: _builtins.float = ...,
+        masked_gradients: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "batching", b"batching", "epochs", b"epochs", "loss_divisor", b"loss_divisor", "loss_scale", b"loss_scale", "method", b"method", "preset", b"preset", "representation_dim", b"representation_dim", "seed", b"seed", "step_timeout_s", b"step_timeout_s", "subset_weight", b"subset_weight", "task_sampling", b"task_sampling", "wire_precision", b"wire_precision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "batching", b"batching", "checkpoint_every", b"checkpoint_every", "epochs", b"epochs", "loss_divisor", b"loss_divisor", "loss_scale", b"loss_scale", "masked_gradients", b"masked_gradients", "max_norm", b"max_norm", "method", b"method", "preset", b"preset", "representation_dim", b"representation_dim", "seed", b"seed", "step_timeout_s", b"step_timeout_s", "subset_weight", b"subset_weight", "task_sampling", b"task_sampling", "wire_precision", b"wire_precision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -628,31 +638,70 @@ class GroupRows(_message.Message):
 Global___GroupRows: _TypeAlias = GroupRows  # noqa: Y015
 
 @_typing.final
+class LinkReport(_message.Message):
+    """A client's stream to another process."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    UP_FIELD_NUMBER: _builtins.int
+    FOR_S_FIELD_NUMBER: _builtins.int
+    OFFENCES_FIELD_NUMBER: _builtins.int
+    incarnation: _builtins.int
+    up: _builtins.bool
+    for_s: _builtins.float
+    """For how long it has been up, or down."""
+    offences: _builtins.int
+    """How often that process has broken the contract, by the word of the one that reports."""
+    def __init__(
+        self,
+        *,
+        incarnation: _builtins.int = ...,
+        up: _builtins.bool = ...,
+        for_s: _builtins.float = ...,
+        offences: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["for_s", b"for_s", "incarnation", b"incarnation", "offences", b"offences", "up", b"up"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LinkReport: _TypeAlias = LinkReport  # noqa: Y015
+
+@_typing.final
 class Heartbeat(_message.Message):
+    """All of it every time: a lost one is repaired by the next."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CLIENT_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
-    GENERATION_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     NEXT_STEP_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
-    WAITING_FIELD_NUMBER: _builtins.int
     MODEL_RUN_FIELD_NUMBER: _builtins.int
     NUM_STEPS_FIELD_NUMBER: _builtins.int
     PREPARED_FIELD_NUMBER: _builtins.int
     NUM_NEWCOMERS_FIELD_NUMBER: _builtins.int
     NAMING_FIELD_NUMBER: _builtins.int
+    STOPPED_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
+    PHASE_S_FIELD_NUMBER: _builtins.int
+    LINKS_FIELD_NUMBER: _builtins.int
+    CHECKPOINTS_FIELD_NUMBER: _builtins.int
+    LEAVING_FIELD_NUMBER: _builtins.int
+    NUM_REDONE_FIELD_NUMBER: _builtins.int
+    NUM_DROPPED_FIELD_NUMBER: _builtins.int
+    NUM_OFFENCES_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     incarnation: _builtins.int
     run: _builtins.str
-    generation: _builtins.int
+    """The run that it is in, or could come back to."""
     state: Global___ClientState.ValueType
     next_step: _builtins.int
     reason: _builtins.str
-    waiting: _builtins.bool
-    """Whether it waits for a frame of a peer. Who waits is never blamed for being slow."""
     model_run: _builtins.str
     """The run of the model that it serves, if any."""
     num_steps: _builtins.int
@@ -663,26 +712,55 @@ class Heartbeat(_message.Message):
     """How many people it could serve but cannot name to its peers yet."""
     naming: _builtins.str
     """The alignment by which it names people to its peers, if any."""
+    stopped: _builtins.int
+    """It has stopped, never runs a generation up to this one again, and `next_step` is fixed until
+    a view above it comes. 0 while it runs.
+    """
+    phase_s: _builtins.float
+    """For how long it has waited, or computed."""
+    leaving: _builtins.bool
+    """Wants to leave: it is one once it has stopped."""
+    num_redone: _builtins.int
+    num_dropped: _builtins.int
+    num_offences: _builtins.int
+    """How often peers have broken the contract with it."""
+    @_builtins.property
+    def waiting_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Whose frames it waits for. Who waits is never blamed for being slow."""
+
+    @_builtins.property
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___LinkReport]: ...
+    @_builtins.property
+    def checkpoints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The steps of which it has a checkpoint."""
+
     def __init__(
         self,
         *,
         client: _builtins.str = ...,
         incarnation: _builtins.int = ...,
         run: _builtins.str = ...,
-        generation: _builtins.int = ...,
         state: Global___ClientState.ValueType = ...,
         next_step: _builtins.int = ...,
         reason: _builtins.str = ...,
-        waiting: _builtins.bool = ...,
         model_run: _builtins.str = ...,
         num_steps: _builtins.int = ...,
         prepared: _builtins.bool = ...,
         num_newcomers: _builtins.int = ...,
         naming: _builtins.str = ...,
+        stopped: _builtins.int = ...,
+        waiting_for: _abc.Iterable[_builtins.str] | None = ...,
+        phase_s: _builtins.float = ...,
+        links: _abc.Iterable[Global___LinkReport] | None = ...,
+        checkpoints: _abc.Iterable[_builtins.int] | None = ...,
+        leaving: _builtins.bool = ...,
+        num_redone: _builtins.int = ...,
+        num_dropped: _builtins.int = ...,
+        num_offences: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "generation", b"generation", "incarnation", b"incarnation", "model_run", b"model_run", "naming", b"naming", "next_step", b"next_step", "num_newcomers", b"num_newcomers", "num_steps", b"num_steps", "prepared", b"prepared", "reason", b"reason", "run", b"run", "state", b"state", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoints", b"checkpoints", "client", b"client", "incarnation", b"incarnation", "leaving", b"leaving", "links", b"links", "model_run", b"model_run", "naming", b"naming", "next_step", b"next_step", "num_dropped", b"num_dropped", "num_newcomers", b"num_newcomers", "num_offences", b"num_offences", "num_redone", b"num_redone", "num_steps", b"num_steps", "phase_s", b"phase_s", "prepared", b"prepared", "reason", b"reason", "run", b"run", "state", b"state", "stopped", b"stopped", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -695,14 +773,14 @@ class Directive(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     GATHERING_FIELD_NUMBER: _builtins.int
-    VIEW_FIELD_NUMBER: _builtins.int
+    TRAINING_FIELD_NUMBER: _builtins.int
     STOPPED_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     ADDRESSES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def gathering(self) -> Global___Gathering: ...
     @_builtins.property
-    def view(self) -> Global___View: ...
+    def training(self) -> Global___Training: ...
     @_builtins.property
     def stopped(self) -> Global___Stopped: ...
     @_builtins.property
@@ -715,16 +793,16 @@ class Directive(_message.Message):
         self,
         *,
         gathering: Global___Gathering | None = ...,
-        view: Global___View | None = ...,
+        training: Global___Training | None = ...,
         stopped: Global___Stopped | None = ...,
         finished: Global___Finished | None = ...,
         addresses: _abc.Iterable[Global___ClientAddress] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "gathering", b"gathering", "phase", b"phase", "stopped", b"stopped", "view", b"view"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "gathering", b"gathering", "phase", b"phase", "stopped", b"stopped", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "finished", b"finished", "gathering", b"gathering", "phase", b"phase", "stopped", b"stopped", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "finished", b"finished", "gathering", b"gathering", "phase", b"phase", "stopped", b"stopped", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_phase: _TypeAlias = _typing.Literal["gathering", "view", "stopped", "finished"]  # noqa: Y015
+    _WhichOneofReturnType_phase: _TypeAlias = _typing.Literal["gathering", "training", "stopped", "finished"]  # noqa: Y015
     _WhichOneofArgType_phase: _TypeAlias = _typing.Literal["phase", b"phase"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_phase) -> _WhichOneofReturnType_phase | None: ...
 
@@ -788,6 +866,58 @@ class Gathering(_message.Message):
 Global___Gathering: _TypeAlias = Gathering  # noqa: Y015
 
 @_typing.final
+class Training(_message.Message):
+    """A run is under way. Its members train by the view; others who were aligned for it may join."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VIEW_FIELD_NUMBER: _builtins.int
+    STOP_FIELD_NUMBER: _builtins.int
+    JOINERS_FIELD_NUMBER: _builtins.int
+    COMPLETE_FIELD_NUMBER: _builtins.int
+    RESUME_FIELD_NUMBER: _builtins.int
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    stop: _builtins.int
+    """Never run a generation up to this one again."""
+    complete: _builtins.int
+    """The highest step whose checkpoint everybody has; older ones may go."""
+    resume: _builtins.int
+    """Who joins loads its best checkpoint up to this step; left out, it waits for the word."""
+    left_out: _builtins.str
+    """Why the receiver is not a member any more."""
+    @_builtins.property
+    def view(self) -> Global___View: ...
+    @_builtins.property
+    def joiners(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlignmentMember]:
+        """Who becomes a member once it and all members have streams to each other."""
+
+    @_builtins.property
+    def waiting_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Without whom training does not go on."""
+
+    def __init__(
+        self,
+        *,
+        view: Global___View | None = ...,
+        stop: _builtins.int = ...,
+        joiners: _abc.Iterable[Global___AlignmentMember] | None = ...,
+        complete: _builtins.int = ...,
+        resume: _builtins.int | None = ...,
+        waiting_for: _abc.Iterable[_builtins.str] | None = ...,
+        left_out: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_resume", b"_resume", "resume", b"resume", "view", b"view"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_resume", b"_resume", "complete", b"complete", "joiners", b"joiners", "left_out", b"left_out", "resume", b"resume", "stop", b"stop", "view", b"view", "waiting_for", b"waiting_for"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__resume: _TypeAlias = _typing.Literal["resume"]  # noqa: Y015
+    _WhichOneofArgType__resume: _TypeAlias = _typing.Literal["_resume", b"_resume"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__resume) -> _WhichOneofReturnType__resume | None: ...
+
+Global___Training: _TypeAlias = Training  # noqa: Y015
+
+@_typing.final
 class View(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -795,12 +925,17 @@ class View(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    HEADS_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     generation: _builtins.int
     seed: _builtins.int
     """What everything random in this run is drawn from; it goes before the settings' own."""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___ViewMember]: ...
+    @_builtins.property
+    def heads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Who has labels, of all who were aligned for the run."""
+
     def __init__(
         self,
         *,
@@ -808,10 +943,11 @@ class View(_message.Message):
         generation: _builtins.int = ...,
         members: _abc.Iterable[Global___ViewMember] | None = ...,
         seed: _builtins.int = ...,
+        heads: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "members", b"members", "run", b"run", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "heads", b"heads", "members", b"members", "run", b"run", "seed", b"seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -968,6 +1104,10 @@ class FederationStatus(_message.Message):
     LAST_RUN_FIELD_NUMBER: _builtins.int
     LAST_OUTCOME_FIELD_NUMBER: _builtins.int
     NUM_SAMPLES_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    DEPARTURES_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
     federation: _builtins.str
     release: _builtins.str
     run: _builtins.str
@@ -981,12 +1121,20 @@ class FederationStatus(_message.Message):
     last_outcome: _builtins.str
     num_samples: _builtins.int
     """Training samples of the run above, or of the last one, with at least one block."""
+    generation: _builtins.int
+    """Of the run that trains; if none does, of the last one, if it ended under this coordinator's eyes."""
+    checkpoint: _builtins.int
+    """The highest step whose checkpoint everybody has."""
     @_builtins.property
     def waiting_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def clients(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientSummary]:
         """In roster order, also those that are not there."""
 
+    @_builtins.property
+    def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def departures(self) -> _containers.RepeatedCompositeFieldContainer[Global___Departure]: ...
     def __init__(
         self,
         *,
@@ -1001,14 +1149,50 @@ class FederationStatus(_message.Message):
         last_run: _builtins.str = ...,
         last_outcome: _builtins.str = ...,
         num_samples: _builtins.int = ...,
+        generation: _builtins.int = ...,
+        members: _abc.Iterable[_builtins.str] | None = ...,
+        departures: _abc.Iterable[Global___Departure] | None = ...,
+        checkpoint: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clients", b"clients", "federation", b"federation", "last_outcome", b"last_outcome", "last_run", b"last_run", "num_samples", b"num_samples", "release", b"release", "run", b"run", "seed", b"seed", "training", b"training", "waiting_for", b"waiting_for", "wanted", b"wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "clients", b"clients", "departures", b"departures", "federation", b"federation", "generation", b"generation", "last_outcome", b"last_outcome", "last_run", b"last_run", "members", b"members", "num_samples", b"num_samples", "release", b"release", "run", b"run", "seed", b"seed", "training", b"training", "waiting_for", b"waiting_for", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FederationStatus: _TypeAlias = FederationStatus  # noqa: Y015
+
+@_typing.final
+class Departure(_message.Message):
+    """Who left a run, when it did so, and why."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    generation: _builtins.int
+    """The first without it."""
+    reason: _builtins.str
+    at: _builtins.float
+    """Seconds since 1970."""
+    def __init__(
+        self,
+        *,
+        client: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        at: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "client", b"client", "generation", b"generation", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Departure: _TypeAlias = Departure  # noqa: Y015
 
 @_typing.final
 class ClientSummary(_message.Message):
@@ -1024,12 +1208,15 @@ class ClientSummary(_message.Message):
     NUM_STEPS_FIELD_NUMBER: _builtins.int
     SILENT_S_FIELD_NUMBER: _builtins.int
     NUM_SAMPLES_FIELD_NUMBER: _builtins.int
+    NUM_REDONE_FIELD_NUMBER: _builtins.int
+    NUM_DROPPED_FIELD_NUMBER: _builtins.int
+    NUM_OFFENCES_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     up: _builtins.bool
     address: _builtins.str
     has_head: _builtins.bool
     activity: _builtins.str
-    """In words: gathering, ready, training, finished, idle."""
+    """In words: gathering, aligning, ready, joining, training, stopped, barred, finished, idle."""
     model_run: _builtins.str
     next_step: _builtins.int
     num_steps: _builtins.int
@@ -1037,6 +1224,12 @@ class ClientSummary(_message.Message):
     """Seconds since it was last heard of."""
     num_samples: _builtins.int
     """How many of num_samples have its block."""
+    num_redone: _builtins.int
+    """Steps of the run that it did again with other members, frames that it dropped, and how often
+    peers broke the contract with it, as it says.
+    """
+    num_dropped: _builtins.int
+    num_offences: _builtins.int
     def __init__(
         self,
         *,
@@ -1050,11 +1243,85 @@ class ClientSummary(_message.Message):
         num_steps: _builtins.int = ...,
         silent_s: _builtins.float = ...,
         num_samples: _builtins.int = ...,
+        num_redone: _builtins.int = ...,
+        num_dropped: _builtins.int = ...,
+        num_offences: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "address", b"address", "client", b"client", "has_head", b"has_head", "model_run", b"model_run", "next_step", b"next_step", "num_samples", b"num_samples", "num_steps", b"num_steps", "silent_s", b"silent_s", "up", b"up"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "address", b"address", "client", b"client", "has_head", b"has_head", "model_run", b"model_run", "next_step", b"next_step", "num_dropped", b"num_dropped", "num_offences", b"num_offences", "num_redone", b"num_redone", "num_samples", b"num_samples", "num_steps", b"num_steps", "silent_s", b"silent_s", "up", b"up"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClientSummary: _TypeAlias = ClientSummary  # noqa: Y015
+
+@_typing.final
+class GreetRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FEDERATION_FIELD_NUMBER: _builtins.int
+    CLIENT_FIELD_NUMBER: _builtins.int
+    PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
+    federation: _builtins.str
+    client: _builtins.str
+    """Empty if the coordinator's owner asks."""
+    protocol_version: _builtins.int
+    release: _builtins.str
+    def __init__(
+        self,
+        *,
+        federation: _builtins.str = ...,
+        client: _builtins.str = ...,
+        protocol_version: _builtins.int = ...,
+        release: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "federation", b"federation", "protocol_version", b"protocol_version", "release", b"release"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GreetRequest: _TypeAlias = GreetRequest  # noqa: Y015
+
+@_typing.final
+class GreetResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FEDERATION_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
+    PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    ON_ROSTER_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    ADDRESSES_FIELD_NUMBER: _builtins.int
+    federation: _builtins.str
+    release: _builtins.str
+    protocol_version: _builtins.int
+    time: _builtins.float
+    """Seconds since 1970, by the clock of who answers."""
+    on_roster: _builtins.bool
+    problem: _builtins.str
+    """Why this client could not register; empty if it could."""
+    @_builtins.property
+    def addresses(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientAddress]:
+        """Where everybody who is registered can be reached; only a client of the roster is told."""
+
+    def __init__(
+        self,
+        *,
+        federation: _builtins.str = ...,
+        release: _builtins.str = ...,
+        protocol_version: _builtins.int = ...,
+        time: _builtins.float = ...,
+        on_roster: _builtins.bool = ...,
+        problem: _builtins.str = ...,
+        addresses: _abc.Iterable[Global___ClientAddress] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "federation", b"federation", "on_roster", b"on_roster", "problem", b"problem", "protocol_version", b"protocol_version", "release", b"release", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GreetResponse: _TypeAlias = GreetResponse  # noqa: Y015

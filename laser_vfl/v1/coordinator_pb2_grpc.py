@@ -79,6 +79,11 @@ class CoordinatorStub:
                 request_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.FederationStatus.FromString,
                 _registered_method=True)
+        self.Greet = channel.unary_unary(
+                '/laser_vfl.v1.Coordinator/Greet',
+                request_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.GreetRequest.SerializeToString,
+                response_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.GreetResponse.FromString,
+                _registered_method=True)
 
 
 class CoordinatorServicer:
@@ -146,6 +151,13 @@ class CoordinatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Greet(self, request, context):
+        """Tells who this is and whether the caller would fit. Changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CoordinatorServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -193,6 +205,11 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.GetStatusRequest.FromString,
                     response_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.FederationStatus.SerializeToString,
+            ),
+            'Greet': grpc.unary_unary_rpc_method_handler(
+                    servicer.Greet,
+                    request_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.GreetRequest.FromString,
+                    response_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.GreetResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -438,6 +455,33 @@ class Coordinator:
             '/laser_vfl.v1.Coordinator/GetStatus',
             laser__vfl_dot_v1_dot_coordinator__pb2.GetStatusRequest.SerializeToString,
             laser__vfl_dot_v1_dot_coordinator__pb2.FederationStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Greet(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/laser_vfl.v1.Coordinator/Greet',
+            laser__vfl_dot_v1_dot_coordinator__pb2.GreetRequest.SerializeToString,
+            laser__vfl_dot_v1_dot_coordinator__pb2.GreetResponse.FromString,
             options,
             channel_credentials,
             insecure,

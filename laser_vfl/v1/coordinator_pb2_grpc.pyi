@@ -50,6 +50,8 @@ class CoordinatorStub:
     Retrain: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.RetrainRequest, _coordinator_pb2.RetrainResponse]
     """Asks for a new run of everybody who is there."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.GetStatusRequest, _coordinator_pb2.FederationStatus]
+    Greet: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.GreetRequest, _coordinator_pb2.GreetResponse]
+    """Tells who this is and whether the caller would fit. Changes nothing."""
 
 @_typing.type_check_only
 class CoordinatorAsyncStub(CoordinatorStub):
@@ -71,6 +73,8 @@ class CoordinatorAsyncStub(CoordinatorStub):
     Retrain: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.RetrainRequest, _coordinator_pb2.RetrainResponse]  # type: ignore[assignment]
     """Asks for a new run of everybody who is there."""
     GetStatus: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.GetStatusRequest, _coordinator_pb2.FederationStatus]  # type: ignore[assignment]
+    Greet: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.GreetRequest, _coordinator_pb2.GreetResponse]  # type: ignore[assignment]
+    """Tells who this is and whether the caller would fit. Changes nothing."""
 
 class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -143,5 +147,13 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         request: _coordinator_pb2.GetStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_coordinator_pb2.FederationStatus, _abc.Awaitable[_coordinator_pb2.FederationStatus]]: ...
+
+    @_abc_1.abstractmethod
+    def Greet(
+        self,
+        request: _coordinator_pb2.GreetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_coordinator_pb2.GreetResponse, _abc.Awaitable[_coordinator_pb2.GreetResponse]]:
+        """Tells who this is and whether the caller would fit. Changes nothing."""
 
 def add_CoordinatorServicer_to_server(servicer: CoordinatorServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -30,9 +30,15 @@ class _FrameKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FrameKind.V
     FRAME_KIND_REPRESENTATION: _FrameKind.ValueType  # 2
     """Rows of the sender's representation, (shared rows, representation_dim)."""
     FRAME_KIND_GRADIENT: _FrameKind.ValueType  # 3
-    """The derivative of the sender's loss with respect to those rows of the receiver's representation."""
+    """The derivative of the sender's loss with respect to those rows of the receiver's representation.
+    Where gradients are masked: times 2^32 as int64, plus the sender's masks, modulo 2^64.
+    """
     FRAME_KIND_EVALUATION: _FrameKind.ValueType  # 4
     """A representation of rows of the test table, after training."""
+    FRAME_KIND_EVALUATED: _FrameKind.ValueType  # 5
+    """The sender has the receiver's FRAME_KIND_EVALUATION of this step. To those without a head only:
+    from others a frame of the next step says the same. It has no tensor.
+    """
 
 class FrameKind(_FrameKind, metaclass=_FrameKindEnumTypeWrapper): ...
 
@@ -41,10 +47,48 @@ FRAME_KIND_HELLO: FrameKind.ValueType  # 1
 FRAME_KIND_REPRESENTATION: FrameKind.ValueType  # 2
 """Rows of the sender's representation, (shared rows, representation_dim)."""
 FRAME_KIND_GRADIENT: FrameKind.ValueType  # 3
-"""The derivative of the sender's loss with respect to those rows of the receiver's representation."""
+"""The derivative of the sender's loss with respect to those rows of the receiver's representation.
+Where gradients are masked: times 2^32 as int64, plus the sender's masks, modulo 2^64.
+"""
 FRAME_KIND_EVALUATION: FrameKind.ValueType  # 4
 """A representation of rows of the test table, after training."""
+FRAME_KIND_EVALUATED: FrameKind.ValueType  # 5
+"""The sender has the receiver's FRAME_KIND_EVALUATION of this step. To those without a head only:
+from others a frame of the next step says the same. It has no tensor.
+"""
 Global___FrameKind: _TypeAlias = FrameKind  # noqa: Y015
+
+@_typing.final
+class PeerGreetResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FEDERATION_FIELD_NUMBER: _builtins.int
+    CLIENT_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
+    PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    federation: _builtins.str
+    client: _builtins.str
+    release: _builtins.str
+    protocol_version: _builtins.int
+    time: _builtins.float
+    """Seconds since 1970, by the clock of who answers."""
+    def __init__(
+        self,
+        *,
+        federation: _builtins.str = ...,
+        client: _builtins.str = ...,
+        release: _builtins.str = ...,
+        protocol_version: _builtins.int = ...,
+        time: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "federation", b"federation", "protocol_version", b"protocol_version", "release", b"release", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PeerGreetResponse: _TypeAlias = PeerGreetResponse  # noqa: Y015
 
 @_typing.final
 class HandOnRequest(_message.Message):
@@ -113,12 +157,20 @@ class Frame(_message.Message):
     SENDER_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     TENSOR_FIELD_NUMBER: _builtins.int
+    RECEIVER_FIELD_NUMBER: _builtins.int
+    PUBLIC_KEY_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     generation: _builtins.int
     step: _builtins.int
     kind: Global___FrameKind.ValueType
     sender: _builtins.str
     incarnation: _builtins.int
+    receiver: _builtins.int
+    """In a hello: the incarnation of the process that is meant."""
+    public_key: _builtins.bytes
+    """In a hello, where gradients are masked: the sender's X25519 public key, the same in all hellos of
+    one incarnation.
+    """
     @_builtins.property
     def tensor(self) -> _tensor_pb2.Tensor: ...
     def __init__(
@@ -131,10 +183,12 @@ class Frame(_message.Message):
         sender: _builtins.str = ...,
         incarnation: _builtins.int = ...,
         tensor: _tensor_pb2.Tensor | None = ...,
+        receiver: _builtins.int = ...,
+        public_key: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["tensor", b"tensor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "incarnation", b"incarnation", "kind", b"kind", "run", b"run", "sender", b"sender", "step", b"step", "tensor", b"tensor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "incarnation", b"incarnation", "kind", b"kind", "public_key", b"public_key", "receiver", b"receiver", "run", b"run", "sender", b"sender", "step", b"step", "tensor", b"tensor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from laser_vfl.v1 import coordinator_pb2 as laser__vfl_dot_v1_dot_coordinator__pb2
 from laser_vfl.v1 import peer_pb2 as laser__vfl_dot_v1_dot_peer__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -49,6 +50,11 @@ class PeerStub:
                 request_serializer=laser__vfl_dot_v1_dot_peer__pb2.HandOnRequest.SerializeToString,
                 response_deserializer=laser__vfl_dot_v1_dot_peer__pb2.HandOnResponse.FromString,
                 _registered_method=True)
+        self.Greet = channel.unary_unary(
+                '/laser_vfl.v1.Peer/Greet',
+                request_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.GreetRequest.SerializeToString,
+                response_deserializer=laser__vfl_dot_v1_dot_peer__pb2.PeerGreetResponse.FromString,
+                _registered_method=True)
 
 
 class PeerServicer:
@@ -57,7 +63,8 @@ class PeerServicer:
     def Exchange(self, request_iterator, context):
         """One long-lived stream per pair of clients, opened by the one that stands first in the roster.
         Both sides push frames as soon as they have them; no frame answers another.
-        The caller's first frame has the kind FRAME_KIND_HELLO and no tensor.
+        The first frame in each direction has the kind FRAME_KIND_HELLO and no tensor. A stream that
+        breaks is opened again, and each side sends again what the other may not have.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -74,6 +81,13 @@ class PeerServicer:
     def HandOn(self, request_iterator, context):
         """The ring of an alignment: hands a list of points to the next client, which adds its scalar and
         hands them on, until they are back at their owner. Their order is kept.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Greet(self, request, context):
+        """Tells who this is. Changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -96,6 +110,11 @@ def add_PeerServicer_to_server(servicer, server):
                     servicer.HandOn,
                     request_deserializer=laser__vfl_dot_v1_dot_peer__pb2.HandOnRequest.FromString,
                     response_serializer=laser__vfl_dot_v1_dot_peer__pb2.HandOnResponse.SerializeToString,
+            ),
+            'Greet': grpc.unary_unary_rpc_method_handler(
+                    servicer.Greet,
+                    request_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.GreetRequest.FromString,
+                    response_serializer=laser__vfl_dot_v1_dot_peer__pb2.PeerGreetResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -179,6 +198,33 @@ class Peer:
             '/laser_vfl.v1.Peer/HandOn',
             laser__vfl_dot_v1_dot_peer__pb2.HandOnRequest.SerializeToString,
             laser__vfl_dot_v1_dot_peer__pb2.HandOnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Greet(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/laser_vfl.v1.Peer/Greet',
+            laser__vfl_dot_v1_dot_coordinator__pb2.GreetRequest.SerializeToString,
+            laser__vfl_dot_v1_dot_peer__pb2.PeerGreetResponse.FromString,
             options,
             channel_credentials,
             insecure,

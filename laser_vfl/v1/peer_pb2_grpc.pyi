@@ -5,6 +5,7 @@ What clients send each other directly."""
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from laser_vfl.v1 import coordinator_pb2 as _coordinator_pb2
 from laser_vfl.v1 import peer_pb2 as _peer_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -34,7 +35,8 @@ class PeerStub:
     Exchange: _grpc.StreamStreamMultiCallable[_peer_pb2.Frame, _peer_pb2.Frame]
     """One long-lived stream per pair of clients, opened by the one that stands first in the roster.
     Both sides push frames as soon as they have them; no frame answers another.
-    The caller's first frame has the kind FRAME_KIND_HELLO and no tensor.
+    The first frame in each direction has the kind FRAME_KIND_HELLO and no tensor. A stream that
+    breaks is opened again, and each side sends again what the other may not have.
     """
     Represent: _grpc.StreamStreamMultiCallable[_peer_pb2.RepresentRequest, _peer_pb2.RepresentResponse]
     """Representations of those of the samples that the callee holds, for predictions. Each request is
@@ -44,6 +46,8 @@ class PeerStub:
     """The ring of an alignment: hands a list of points to the next client, which adds its scalar and
     hands them on, until they are back at their owner. Their order is kept.
     """
+    Greet: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.GreetRequest, _peer_pb2.PeerGreetResponse]
+    """Tells who this is. Changes nothing."""
 
 @_typing.type_check_only
 class PeerAsyncStub(PeerStub):
@@ -51,7 +55,8 @@ class PeerAsyncStub(PeerStub):
     Exchange: _aio.StreamStreamMultiCallable[_peer_pb2.Frame, _peer_pb2.Frame]  # type: ignore[assignment]
     """One long-lived stream per pair of clients, opened by the one that stands first in the roster.
     Both sides push frames as soon as they have them; no frame answers another.
-    The caller's first frame has the kind FRAME_KIND_HELLO and no tensor.
+    The first frame in each direction has the kind FRAME_KIND_HELLO and no tensor. A stream that
+    breaks is opened again, and each side sends again what the other may not have.
     """
     Represent: _aio.StreamStreamMultiCallable[_peer_pb2.RepresentRequest, _peer_pb2.RepresentResponse]  # type: ignore[assignment]
     """Representations of those of the samples that the callee holds, for predictions. Each request is
@@ -61,6 +66,8 @@ class PeerAsyncStub(PeerStub):
     """The ring of an alignment: hands a list of points to the next client, which adds its scalar and
     hands them on, until they are back at their owner. Their order is kept.
     """
+    Greet: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.GreetRequest, _peer_pb2.PeerGreetResponse]  # type: ignore[assignment]
+    """Tells who this is. Changes nothing."""
 
 class PeerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -71,7 +78,8 @@ class PeerServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_peer_pb2.Frame], _abc.AsyncIterator[_peer_pb2.Frame]]:
         """One long-lived stream per pair of clients, opened by the one that stands first in the roster.
         Both sides push frames as soon as they have them; no frame answers another.
-        The caller's first frame has the kind FRAME_KIND_HELLO and no tensor.
+        The first frame in each direction has the kind FRAME_KIND_HELLO and no tensor. A stream that
+        breaks is opened again, and each side sends again what the other may not have.
         """
 
     @_abc_1.abstractmethod
@@ -93,5 +101,13 @@ class PeerServicer(metaclass=_abc_1.ABCMeta):
         """The ring of an alignment: hands a list of points to the next client, which adds its scalar and
         hands them on, until they are back at their owner. Their order is kept.
         """
+
+    @_abc_1.abstractmethod
+    def Greet(
+        self,
+        request: _coordinator_pb2.GreetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_peer_pb2.PeerGreetResponse, _abc.Awaitable[_peer_pb2.PeerGreetResponse]]:
+        """Tells who this is. Changes nothing."""
 
 def add_PeerServicer_to_server(servicer: PeerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -389,6 +389,46 @@ Global___GetClientStatusRequest: _TypeAlias = GetClientStatusRequest  # noqa: Y0
 class ClientStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class NumDroppedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class NumOffencesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     FEDERATION_FIELD_NUMBER: _builtins.int
     CLIENT_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
@@ -406,6 +446,11 @@ class ClientStatus(_message.Message):
     NUM_SAMPLE_ERRORS_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
     SUBSETS_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    NUM_REDONE_FIELD_NUMBER: _builtins.int
+    NUM_DROPPED_FIELD_NUMBER: _builtins.int
+    NUM_OFFENCES_FIELD_NUMBER: _builtins.int
     federation: _builtins.str
     client: _builtins.str
     release: _builtins.str
@@ -424,6 +469,12 @@ class ClientStatus(_message.Message):
     num_requests: _builtins.int
     num_predicted: _builtins.int
     num_sample_errors: _builtins.int
+    generation: _builtins.int
+    """Of the run under way here, or of the last one in this daemon's life: the last view that it had,
+    steps that it did again with other members, frames that it dropped, and how often peers broke
+    the contract with it, both by reason.
+    """
+    num_redone: _builtins.int
     @_builtins.property
     def model(self) -> Global___ServedModel:
         """What it serves; left out before the first model."""
@@ -432,6 +483,12 @@ class ClientStatus(_message.Message):
     def peers(self) -> _containers.RepeatedCompositeFieldContainer[Global___PeerStatus]: ...
     @_builtins.property
     def subsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubsetCount]: ...
+    @_builtins.property
+    def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def num_dropped(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    @_builtins.property
+    def num_offences(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
     def __init__(
         self,
         *,
@@ -452,10 +509,15 @@ class ClientStatus(_message.Message):
         num_sample_errors: _builtins.int = ...,
         peers: _abc.Iterable[Global___PeerStatus] | None = ...,
         subsets: _abc.Iterable[Global___SubsetCount] | None = ...,
+        generation: _builtins.int = ...,
+        members: _abc.Iterable[_builtins.str] | None = ...,
+        num_redone: _builtins.int = ...,
+        num_dropped: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        num_offences: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "address", b"address", "client", b"client", "federation", b"federation", "has_head", b"has_head", "model", b"model", "next_step", b"next_step", "num_held", b"num_held", "num_predicted", b"num_predicted", "num_requests", b"num_requests", "num_sample_errors", b"num_sample_errors", "num_steps", b"num_steps", "peers", b"peers", "release", b"release", "serve_problem", b"serve_problem", "subsets", b"subsets", "training_run", b"training_run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "address", b"address", "client", b"client", "federation", b"federation", "generation", b"generation", "has_head", b"has_head", "members", b"members", "model", b"model", "next_step", b"next_step", "num_dropped", b"num_dropped", "num_held", b"num_held", "num_offences", b"num_offences", "num_predicted", b"num_predicted", "num_redone", b"num_redone", "num_requests", b"num_requests", "num_sample_errors", b"num_sample_errors", "num_steps", b"num_steps", "peers", b"peers", "release", b"release", "serve_problem", b"serve_problem", "subsets", b"subsets", "training_run", b"training_run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

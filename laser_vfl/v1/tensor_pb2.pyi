@@ -29,6 +29,8 @@ class _DTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DType.ValueType
     DTYPE_FLOAT32: _DType.ValueType  # 1
     DTYPE_FLOAT16: _DType.ValueType  # 2
     DTYPE_BFLOAT16: _DType.ValueType  # 3
+    DTYPE_INT64: _DType.ValueType  # 4
+    """Only for masked gradients."""
 
 class DType(_DType, metaclass=_DTypeEnumTypeWrapper): ...
 
@@ -36,6 +38,8 @@ DTYPE_UNSPECIFIED: DType.ValueType  # 0
 DTYPE_FLOAT32: DType.ValueType  # 1
 DTYPE_FLOAT16: DType.ValueType  # 2
 DTYPE_BFLOAT16: DType.ValueType  # 3
+DTYPE_INT64: DType.ValueType  # 4
+"""Only for masked gradients."""
 Global___DType: _TypeAlias = DType  # noqa: Y015
 
 @_typing.final

@@ -1,12 +1,17 @@
 """The calls between clients. Frames are serialised by their sender: once for all who get them."""
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
+from laser_vfl.core.release import __version__
 from laser_vfl.v1 import peer_pb2
+from laser_vfl.v1.coordinator_pb2 import GreetRequest
+from laser_vfl.wire.protocol import PROTOCOL_VERSION
 
 _SERVICE = "laser_vfl.v1.Peer"
 
@@ -14,13 +19,21 @@ Behaviour = Callable[[Any, Any], Awaitable[Any]]
 
 
 def open_exchange(channel: grpc.aio.Channel) -> Any:
-    """Call Exchange: writes serialised frames, reads frames."""
+    """Call Exchange: writes serialised frames, reads frames; None is something else."""
     call: Any = channel.stream_stream(
         f"/{_SERVICE}/Exchange",
         request_serializer=None,
-        response_deserializer=peer_pb2.Frame.FromString,
+        response_deserializer=_frame,
     )
     return call()
+
+
+def _frame(data: bytes) -> peer_pb2.Frame | None:
+    """Return None for what is no frame; gRPC would do so too, and fill the log."""
+    try:
+        return peer_pb2.Frame.FromString(data)
+    except DecodeError:
+        return None
 
 
 def add_exchange(server: grpc.aio.Server, behaviour: Behaviour) -> None:
@@ -74,4 +87,26 @@ def add_hand_on(server: grpc.aio.Server, behaviour: Behaviour) -> None:
     )
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler(_SERVICE, {"HandOn": handler}),)
+    )
+
+
+def add_greet(server: grpc.aio.Server, federation: str, client: str) -> None:
+    """Serve Greet: tell who this is, to whomever the gate lets in."""
+
+    async def greet(request: GreetRequest, context: Any) -> peer_pb2.PeerGreetResponse:
+        return peer_pb2.PeerGreetResponse(
+            federation=federation,
+            client=client,
+            release=__version__,
+            protocol_version=PROTOCOL_VERSION,
+            time=time.time(),
+        )
+
+    handler: Any = grpc.unary_unary_rpc_method_handler(
+        greet,
+        request_deserializer=GreetRequest.FromString,
+        response_serializer=peer_pb2.PeerGreetResponse.SerializeToString,
+    )
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(_SERVICE, {"Greet": handler}),)
     )

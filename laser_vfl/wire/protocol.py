@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 5
 
 HEARTBEAT_INTERVAL = timedelta(seconds=1)
 
@@ -10,16 +10,13 @@ CHUNK_BYTES = 1 << 20
 """How much of a list of ids or rows goes into one message."""
 
 MAX_TENSOR_BYTES = 64 << 20
-"""The largest tensor a frame may carry: batch_size × representation_dim × item size."""
+"""A ceiling for what settings may ask for: batch_size × representation_dim × item size."""
 
 MAX_IDS = 10_000
 """How many samples a question may be about, to a client or between clients."""
 
 MAX_POINTS = 100_000_000
 """How many people a client may bring to an alignment; whoever passes them on remembers them all."""
-
-MESSAGE_OVERHEAD_BYTES = 64 << 10
-"""What a message may carry besides its payload."""
 
 KEEPALIVE: list[tuple[str, int]] = [
     ("grpc.keepalive_time_ms", 10_000),
@@ -30,13 +27,22 @@ KEEPALIVE: list[tuple[str, int]] = [
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
 ]
 
-REQUEST_OPTIONS: list[tuple[str, int]] = [
-    ("grpc.max_receive_message_length", 4 << 20),
-    ("grpc.max_send_message_length", MAX_TENSOR_BYTES + MESSAGE_OVERHEAD_BYTES),
+SERVER_BOUNDS: list[tuple[str, int]] = [
+    ("grpc.max_concurrent_streams", 100),
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_allowed_incoming_connections", 1_000),
+    ("grpc.max_connection_idle_ms", 300_000),
+    ("grpc.max_metadata_size", 16 << 10),
+    ("grpc.absolute_max_metadata_size", 16 << 10),
 ]
-"""For the server of predictions: a message of many tiny parts takes up far more when it is read."""
+"""What anybody may take of a server before it has said who it is. Streams are per connection.
 
-FRAME_OPTIONS: list[tuple[str, int]] = [
-    ("grpc.max_receive_message_length", MAX_TENSOR_BYTES + MESSAGE_OVERHEAD_BYTES),
-    ("grpc.max_send_message_length", MAX_TENSOR_BYTES + MESSAGE_OVERHEAD_BYTES),
+A compressed message needs no option: gRPC stops to unpack it at the limit for received messages.
+"""
+
+RECONNECT: list[tuple[str, int]] = [
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
 ]
+"""Who was away is found again soon; gRPC itself would look for it every two minutes at last."""

@@ -10,11 +10,12 @@ from grpc_health.v1.health import aio as health_aio
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 
 from laser_vfl.core.errors import AddressError
+from laser_vfl.wire.access import Gate
 from laser_vfl.wire.credentials import Credentials
-from laser_vfl.wire.protocol import KEEPALIVE
-from laser_vfl.wire.status import ErrorInterceptor
-
-Options = list[tuple[str, int]]
+from laser_vfl.wire.identity import Identity
+from laser_vfl.wire.protocol import KEEPALIVE, SERVER_BOUNDS
+from laser_vfl.wire.sizes import Options
+from laser_vfl.wire.status import Doorkeeper, Refused
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -45,20 +46,26 @@ async def start_server(
     options: Options,
     *,
     key: str = "listen",
+    gate: Gate | None = None,
+    refused: Refused = lambda *_: None,
 ) -> Server:
     """Bind an address and serve; a port that is taken is an error, not a second listener.
 
     `key` is what the configuration calls the address.
     """
+    gate = gate or Gate(credentials)
     server = grpc.aio.server(
-        interceptors=[ErrorInterceptor()], options=[("grpc.so_reuseport", 0), *KEEPALIVE, *options]
+        interceptors=[Doorkeeper(gate, refused)],
+        options=[("grpc.so_reuseport", 0), *KEEPALIVE, *SERVER_BOUNDS, *options],
     )
     health = health_aio.HealthServicer()
     add_HealthServicer_to_server(health, server)
     add_services(server)
     try:
         port = (
-            server.add_secure_port(listen, credentials.for_server())
+            server.add_secure_port(
+                listen, credentials.for_server(demand_certificate=gate.tokens is None)
+            )
             if credentials.secure
             else server.add_insecure_port(listen)
         )
@@ -73,11 +80,19 @@ async def start_server(
     return running
 
 
-def open_channel(address: str, credentials: Credentials, options: Options) -> grpc.aio.Channel:
-    """Return a channel to a daemon; nothing is dialled before the first call."""
+def open_channel(
+    address: str, credentials: Credentials, to: Identity, options: Options
+) -> grpc.aio.Channel:
+    """Return a channel to a daemon; nothing is dialled before the first call.
+
+    Whatever the address is, whoever answers there has to prove to be `to`.
+    """
     options = [*KEEPALIVE, *options]
     if credentials.secure:
-        return grpc.aio.secure_channel(address, credentials.for_channel(), options=options)
+        named = [("grpc.ssl_target_name_override", to.dns)]
+        return grpc.aio.secure_channel(
+            address, credentials.for_channel(to), options=[*options, *named]
+        )
     return grpc.aio.insecure_channel(address, options=options)
 
 

@@ -12,6 +12,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from laser_vfl.core import errors
+from laser_vfl.wire.access import Gate
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,15 @@ _BY_STATUS: dict[grpc.StatusCode, type[errors.LaserError]] = {
     grpc.StatusCode.UNIMPLEMENTED: errors.MismatchError,
 }
 
+EXPIRED = errors.IdentityError("the certificate has expired in the course of the call")
+UNREADABLE = errors.ContractError("a message cannot be read")
+
+WRONG_NAME = "Hostname Verification Check failed"
+"""What gRPC says of whoever does not have the name that was dialled."""
+
 Behaviour = Callable[[Any, Any], Awaitable[Any]]
+Refused = Callable[[str, str, str, str], None]
+"""Gets who was refused (an identity, or an address), the method, the kind of error, the reason."""
 
 
 class FailedCall(Protocol):
@@ -65,10 +74,15 @@ class FailedCall(Protocol):
         """Pairs that the other side sent with the status."""
 
 
-class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Lets a servicer raise our errors; a peer never sees the text of any other."""
+class Doorkeeper(grpc.aio.ServerInterceptor):
+    """Lets in who may call, and lets a servicer raise our errors.
 
-    def __init__(self) -> None:
+    A peer never sees the text of any other error. `refused` hears who was refused what, and why.
+    """
+
+    def __init__(self, gate: Gate, refused: Refused) -> None:
+        self._gate = gate
+        self._refused = refused
         self._wrapped: dict[str, Any] = {}
 
     async def intercept_service(
@@ -80,12 +94,12 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         if method not in self._wrapped:
             handler = await continuation(handler_call_details)
-            if handler is None or not method.startswith("/laser_vfl."):
-                return handler
-            self._wrapped[method] = self._wrap(handler)
+            if handler is None:
+                return None
+            self._wrapped[method] = self._wrap(method, handler)
         return self._wrapped[method]
 
-    def _wrap(self, handler: Any) -> Any:
+    def _wrap(self, method: str, handler: Any) -> Any:
         """Wrap a handler, whatever its shape."""
         make: Callable[..., Any] = {
             (False, False): grpc.unary_unary_rpc_method_handler,
@@ -103,30 +117,56 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         if not handler.request_streaming:
             deserialize = _readable(deserialize)
         return make(
-            _guarded(behaviour),
+            self._guarded(method, behaviour),
             request_deserializer=deserialize,
             response_serializer=handler.response_serializer,
         )
 
+    def _guarded(self, method: str, behaviour: Behaviour) -> Behaviour:
+        async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            who = context.peer().rpartition(":")[0]
+            try:
+                with self._gate.admit(method, context) as admission:
+                    who = admission.caller.uri if admission.caller else who
+                    if isinstance(request, DecodeError):
+                        raise request
+                    return await _in_time(behaviour(request, context), admission.lasts_s)
+            except DecodeError:
+                await self._refuse(method, who, context, UNREADABLE)
+            except tuple(_STATUS) as error:
+                await self._refuse(method, who, context, error)
+            except (grpc.RpcError, grpc.aio.AbortError):
+                raise
+            except grpc.aio.BaseError as error:  # the call is over, or the server has stopped
+                log.debug("%s: %s", method, error)
+                raise asyncio.CancelledError from None
+            except Exception:
+                reference = secrets.token_hex(4)
+                log.exception("internal error, ref=%s", reference)
+                await context.abort(grpc.StatusCode.INTERNAL, f"internal error, ref={reference}")
 
-def _guarded(behaviour: Behaviour) -> Behaviour:
-    async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        try:
-            if isinstance(request, DecodeError):
-                raise request
-            return await behaviour(request, context)
-        except DecodeError:
-            await refuse(context, errors.ContractError("a message cannot be read"))
-        except tuple(_STATUS) as error:
-            await refuse(context, error)
-        except (grpc.RpcError, grpc.aio.AbortError):
-            raise
-        except Exception:
-            reference = secrets.token_hex(4)
-            log.exception("internal error, ref=%s", reference)
-            await context.abort(grpc.StatusCode.INTERNAL, f"internal error, ref={reference}")
+        return call
 
-    return call
+    async def _refuse(
+        self,
+        method: str,
+        who: str,
+        context: grpc.aio.ServicerContext[Any, Any],
+        error: errors.LaserError,
+    ) -> NoReturn:
+        self._refused(who, method, type(error).__name__, error.message)
+        await refuse(context, error)
+
+
+async def _in_time(call: Awaitable[Any], lasts_s: float | None) -> Any:
+    """Let a call go on until the caller's certificate ends."""
+    try:
+        async with asyncio.timeout(lasts_s) as limit:
+            return await call
+    except TimeoutError:
+        if limit.expired():
+            raise EXPIRED from None
+        raise
 
 
 def _readable(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
@@ -156,11 +196,12 @@ def error_from(rpc_error: FailedCall, *, doing: str, hint: str = "") -> errors.L
     """Return the error that a failed call stands for: ours if the other side raised one."""
     trailing = dict(rpc_error.trailing_metadata() or ())
     named = _BY_NAME.get(str(trailing.get(_CODE_KEY, "")))
-    details = next(iter((rpc_error.details() or "").strip().splitlines()), rpc_error.code().name)
+    told = next(iter((rpc_error.details() or "").strip().splitlines()), rpc_error.code().name)
+    details = errors.printable(told[:MAX_STATUS_BYTES])
     if named:
         return named(details)
     kind = _BY_STATUS.get(rpc_error.code(), errors.ContractError)
-    if "handshake failed" in details:
+    if "handshake failed" in details or WRONG_NAME in details:
         kind, hint = errors.IdentityError, hint or "check tls here and at the other side"
     return kind(f"{doing}: {details}", hint=hint)
 
@@ -171,10 +212,10 @@ def is_ours(rpc_error: FailedCall) -> bool:
 
 
 def heed_cancellation() -> None:
-    """Raise the cancellation of this task, if there is one, instead of a call's failure.
+    """Raise the cancellation of this task, if there is one, instead of how a call ended.
 
-    When both come at the same time, gRPC reports the failure alone, and a loop that tries again
-    would never end.
+    When both come at the same time, gRPC reports the end of the call alone, and whoever goes on
+    after it would never end.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():

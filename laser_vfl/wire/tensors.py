@@ -16,6 +16,7 @@ _DTYPES: dict["tensor_pb2.DType.ValueType", torch.dtype] = {
     tensor_pb2.DTYPE_FLOAT32: torch.float32,
     tensor_pb2.DTYPE_FLOAT16: torch.float16,
     tensor_pb2.DTYPE_BFLOAT16: torch.bfloat16,
+    tensor_pb2.DTYPE_INT64: torch.int64,
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
@@ -54,12 +55,16 @@ def encode_tensor(
 
 
 def decode_tensor(message: tensor_pb2.Tensor, expected: TensorSpec) -> torch.Tensor:
-    """Return the tensor of a message in float32, or refuse it before anything is allocated."""
+    """Return the tensor of a message, or refuse it before anything is allocated.
+
+    Integers stay what they are; all else becomes float32.
+    """
     data = _checked(message, expected)
+    dtype = torch.int64 if expected.dtype is torch.int64 else torch.float32
     if not data:
-        return torch.zeros(expected.shape)
+        return torch.zeros(expected.shape, dtype=dtype)
     received = torch.frombuffer(bytearray(data), dtype=expected.dtype)
-    return received.reshape(expected.shape).float()
+    return received.reshape(expected.shape).to(dtype)
 
 
 def decode_array(message: tensor_pb2.Tensor, expected: TensorSpec) -> npt.NDArray[np.float32]:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from harness import Process, Site, eventually
 
 from laser_vfl.core.errors import LaserError
 from laser_vfl.remote.operations import align, coordinator_status
-from laser_vfl.wire.credentials import Credentials, load_credentials
 
 NOBODY = "nobody"
 """A client of the roster that never comes, so that no run begins."""
@@ -24,7 +22,7 @@ Counts = dict[frozenset[str], int]
 
 def dry_run(client: Process, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
     """Have a daemon align, without the time that it takes to start a command."""
-    return align(client.wait_predict(), Credentials(), timeout_s)
+    return align(client.wait_predict(), client.access(), timeout_s)
 
 
 def refused(client: Process, timeout_s: float = TIMEOUT_S) -> str:
@@ -49,11 +47,7 @@ def counts(found: Mapping[str, Any], table: str) -> Counts:
 
 def status(site: Site) -> dict[str, Any]:
     """What the coordinator says of the federation."""
-    credentials = Credentials()
-    if site.authority:
-        tls = {key: Path(path) for key, path in site.authority.issue("tester").items()}
-        credentials = load_credentials(**tls)
-    return coordinator_status(site.address, credentials)
+    return coordinator_status(site.address, site.operator_access())
 
 
 def wait_for_activity(site: Site, expected: Mapping[str, str]) -> None:
@@ -70,11 +64,8 @@ def run_with(site: Site, name: str, constants: Mapping[str, float], *arguments: 
     """Start a command with other constants than those of the product."""
     words = [f"{constant}={value}" for constant, value in constants.items()]
     insecure = [] if site.authority else ["--insecure"]
-    taken = sum(process.name == name for process in site.processes)
-    command = ["-m", "align_constants", *words, "--", *arguments, *insecure]
-    process = Process(name, command, site.path, f"{name}-{taken}")
-    site.processes.append(process)
-    return process
+    program = ["align_constants", *words, "--"]
+    return site.run(name, *arguments, *insecure, program=program)
 
 
 def history(site: Site) -> list[dict[str, Any]]:

@@ -66,7 +66,6 @@ class StandIn(PeerServicer):
         self._ids = ids
         self._nonce = f"{time.monotonic_ns():x}"
         files = {k: Path(p).read_bytes() for k, p in site.authority.issue(name).items()}
-        self._credentials = grpc.ssl_channel_credentials(files["ca"], files["key"], files["cert"])
         self._channels: dict[str, grpc.Channel] = {}
         self._threads = ThreadPoolExecutor(32)
         self._server = grpc.server(self._threads)
@@ -104,16 +103,17 @@ class StandIn(PeerServicer):
         self._farewell.put(None)
         self._farewell = queue.Queue()
         self.verdict = ""
-        self.coordinator = CoordinatorStub(self.channel(self._site.address))
+        self.coordinator = CoordinatorStub(self.channel(self._site.address, "coordinator"))
         self.incarnation = self.coordinator.Register(request, timeout=WAIT_S).incarnation
         is_there = threading.Event()
         heard = self.coordinator.Session(self._heartbeats(self._farewell))
         threading.Thread(target=self._hear, args=(heard, is_there), daemon=True).start()
         assert is_there.wait(WAIT_S)
 
-    def channel(self, address: str) -> grpc.Channel:
+    def channel(self, address: str, to: str) -> grpc.Channel:
+        assert self._site.authority is not None
         if address not in self._channels:
-            self._channels[address] = grpc.secure_channel(address, self._credentials)
+            self._channels[address] = self._site.authority.channel(address, to, self._name)
         return self._channels[address]
 
     def wait_for_verdict(self) -> str:
@@ -240,7 +240,7 @@ class _Part:
                     is_written.set()
                     time.sleep(WAIT_S)
 
-        stub = PeerStub(self._stand_in.channel(self._next.address))
+        stub = PeerStub(self._stand_in.channel(self._next.address, self._next.client))
         if not is_cut:
             stub.HandOn(requests(), timeout=WAIT_S)
             return

@@ -2,30 +2,37 @@
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
-import numpy as np
-import polars as pl
-import trustme
 import yaml
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
+from own_models import HURRY
 
 from laser_vfl import Predictor
+from laser_vfl.remote.calls import Access, client_access, coordinator_access
+from laser_vfl.wire.certificate_files import file_name, init_authority, issue
+from laser_vfl.wire.identity import Identity, client_of, coordinator_of
 
 HERE = Path(__file__).parent
+MODELS_PATH = os.pathsep.join(str(HERE.parent / f) for f in ("integration", "faults", "security"))
+"""Where the models of tests are imported from."""
 POLL_S = 0.02
 START_S = 60.0
 STOP_S = 20.0
+FREE_PORTS = (15_000, 32_000)
+"""Below those that whoever asks for port 0 gets."""
 
 T = TypeVar("T")
 
@@ -44,30 +51,37 @@ def eventually(wanted: Callable[[], T], what: str, within_s: float = START_S) ->
 class Authority:
     """A certificate authority of a test, and the files it has issued."""
 
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self._directory = directory
-        self._ca = trustme.CA()
-        self._ca.cert_pem.write_to_path(directory / "ca.pem")
+    def __init__(self, directory: Path, federation: str = "trial") -> None:
+        self.directory = directory
+        self.federation = federation
+        self._ca = init_authority(directory, federation, now=datetime.now(UTC))
 
     def issue(self, name: str) -> dict[str, str]:
-        """Return a `tls` section for a daemon on loopback."""
-        files = {
-            "ca": self._directory / "ca.pem",
-            "cert": self._directory / f"{name}.pem",
-            "key": self._directory / f"{name}.key",
-        }
-        if not files["key"].exists():
-            certificate = self._ca.issue_cert("127.0.0.1", "localhost", common_name=name)
-            certificate.private_key_pem.write_to_path(files["key"])
-            files["cert"].write_bytes(b"".join(b.bytes() for b in certificate.cert_chain_pems))
+        """Return a `tls` section for a daemon, for the operator "tester", or for bank/crm."""
+        identity = self.identity(name)
+        path = self.directory / f"{file_name(identity)}.pem"
+        if not path.exists():
+            issue(self._ca, self.directory, [identity], now=datetime.now(UTC))
+        files = {"ca": self.directory / "ca.pem", "cert": path, "key": path.with_suffix(".key")}
         return {key: str(path) for key, path in files.items()}
 
-    def channel(self, address: str, name: str = "tester") -> grpc.Channel:
-        """Return a channel of somebody who holds a certificate of this authority."""
+    def identity(self, name: str) -> Identity:
+        """Return whom a name of a test means."""
+        if name == "coordinator":
+            return coordinator_of(self.federation)
+        if name == "tester":
+            return Identity(self.federation, "operator", name)
+        organisation, _, application = name.partition("/")
+        if application:
+            return Identity(self.federation, "application", application, organisation)
+        return client_of(self.federation, name)
+
+    def channel(self, address: str, to: str, name: str = "tester") -> grpc.Channel:
+        """Return a channel to a daemon of somebody who holds a certificate of this authority."""
         tls = {key: Path(path).read_bytes() for key, path in self.issue(name).items()}
         credentials = grpc.ssl_channel_credentials(tls["ca"], tls["key"], tls["cert"])
-        return grpc.secure_channel(address, credentials)
+        options = [("grpc.ssl_target_name_override", self.identity(to).dns)]
+        return grpc.secure_channel(address, credentials, options=options)
 
 
 class Process:
@@ -77,10 +91,13 @@ class Process:
         self, name: str, command: Sequence[str], directory: Path, label: str | None = None
     ) -> None:
         self.name = name
+        self.tls: dict[str, str] = {}
+        """The certificate of its owner, if it has one."""
         label = label or name
         self._stdout = directory / f"{label}.out"
         self._stderr = directory / f"{label}.err"
-        environment = {**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
+        paths = filter(None, [MODELS_PATH, os.environ.get("PYTHONPATH")])
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
         environment.pop("PYTHONUNBUFFERED", None)
         with self._stdout.open("wb") as out, self._stderr.open("wb") as err:
             self._process = subprocess.Popen(
@@ -115,6 +132,15 @@ class Process:
     def wait_predict(self) -> str:
         """Wait for the ready line and return the address for applications in it."""
         return self._ready()["predict"]
+
+    def predictor(self, deadline: float | None = 10.0) -> Predictor:
+        """Ask it for predictions as its owner."""
+        return Predictor(self.wait_predict(), deadline=deadline, **self.tls)
+
+    def access(self) -> Access:
+        """How its owner reaches it."""
+        files = {"ca": None, "cert": None, "key": None, **self.tls}
+        return client_access(self.wait_predict(), **files)
 
     def _ready(self) -> dict[str, str]:
 
@@ -233,13 +259,19 @@ class Site(AbstractContextManager["Site"]):
         path.write_text(yaml.safe_dump(dict(config), sort_keys=False))
         return path
 
-    def run(self, name: str, *arguments: str, label: str | None = None) -> Process:
-        """Start any command."""
+    def run(
+        self,
+        name: str,
+        *arguments: str,
+        label: str | None = None,
+        program: Sequence[str] = ("laser_vfl",),
+    ) -> Process:
+        """Start any command; `program` is a module that takes it, and what goes before it."""
         label = label or name
         taken = sum(p.name == name for p in self.processes)
-        process = Process(
-            name, ["-m", "laser_vfl", *arguments], self.path, f"{label}-{taken}" if taken else label
-        )
+        label = f"{label}-{taken}" if taken else label
+        process = Process(name, ["-m", *program, *arguments], self.path, label)
+        process.tls = self.authority.issue(name) if self.authority else {}
         self.processes.append(process)
         return process
 
@@ -253,20 +285,39 @@ class Site(AbstractContextManager["Site"]):
         return process
 
     def start_client(
-        self, config: Mapping[str, Any], *arguments: str, file: str | None = None
+        self,
+        config: Mapping[str, Any],
+        *arguments: str,
+        file: str | None = None,
+        program: Sequence[str] = ("laser_vfl",),
     ) -> Process:
         """Start a client without waiting for it."""
         name = config["name"]
         path = self.write(file or name, config)
-        return self.run(
-            name, "client", "run", "--config", path.name, *self._insecure, *arguments, label=file
-        )
+        arguments = ("client", "run", "--config", path.name, *self._insecure, *arguments)
+        return self.run(name, *arguments, label=file, program=program)
 
     @property
     def tls_options(self) -> list[str]:
         """How a command that asks the coordinator shows who it is."""
-        files = self.authority.issue("tester") if self.authority else {}
+        return self.tls_options_of("tester") if self.authority else []
+
+    def tls_options_of(self, name: str) -> list[str]:
+        """How a command shows a certificate."""
+        assert self.authority is not None
+        files = self.authority.issue(name)
         return [word for key, path in files.items() for word in (f"--{key}", path)]
+
+    def hurry(self) -> None:
+        """Have models that take their time do the rest of the steps as fast as they can."""
+        (self.path / HURRY).touch()
+
+    def operator_access(self) -> Access:
+        """How the operator of the coordinator reaches it."""
+        files = {"ca": None, "cert": None, "key": None}
+        if self.authority:
+            files |= self.authority.issue("tester")
+        return coordinator_access(self.address, **files)
 
     def events(self) -> list[str]:
         """What the coordinator's history says has come of alignments and runs."""
@@ -278,6 +329,14 @@ class Site(AbstractContextManager["Site"]):
         eventually(lambda: self.events().count(event) >= times, f"a run has {event}")
 
     def metrics(self, name: str) -> list[dict[str, Any]]:
+        """What a client noted of its steps."""
+        return [line for line in self._metrics_lines(name) if "event" not in line]
+
+    def happenings(self, name: str) -> list[dict[str, Any]]:
+        """What a client noted of all else that happened in its runs."""
+        return [line for line in self._metrics_lines(name) if "event" in line]
+
+    def _metrics_lines(self, name: str) -> list[dict[str, Any]]:
         path = self.path / f"{name}-state" / "metrics.jsonl"
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []
         return [json.loads(line) for line in lines if line.endswith("\n")]
@@ -292,147 +351,15 @@ class Site(AbstractContextManager["Site"]):
         return config
 
 
-class Federation:
-    """Clients that have trained together and serve; every sample is at all of them."""
-
-    def __init__(
-        self,
-        site: Site,
-        roster: Sequence[str],
-        training: Mapping[str, Any],
-        *,
-        start: Mapping[str, Any] | None = None,
-        alignment: str | None = None,
-        **more: Any,
-    ) -> None:
-        people = People(90)
-        for name in roster:
-            people.write(site.path, name, p_hold=1.0, test_share=0.3)
-        self.site = site
-        self.roster = list(roster)
-        self.ids = [f"person-{i:05d}" for i in range(63, 90)]
-        """The samples of the test table."""
-        self._more = more
-        self.coordinator_config = site.coordinator_config(roster, training, start=start)
-        if alignment:
-            self.coordinator_config["alignment"] = alignment
-        self.coordinator_config["listen"] = free_address()
-        self.clients: dict[str, Process] = {}
-        self.start_coordinator()
-        for name in roster:
-            self.start(name)
-        for name in roster:
-            self.clients[name].wait_for("serving the model of run")
-
-    def start_coordinator(self) -> None:
-        """Start it, always at the same address."""
-        self.coordinator = self.site.start_coordinator(self.coordinator_config)
-
-    def start(self, name: str) -> Process:
-        """Start a client, at another port each time."""
-        data = {"train": f"{name}_train.csv", "test": f"{name}_test.csv", "id": "id"}
-        if (self.site.path / f"{name}_serve.csv").exists():
-            data["serve"] = f"{name}_serve.csv"
-        config = self.site.client_config(name, data={**data, "label": "kind"}, **self._more)
-        self.clients[name] = self.site.start_client(config)
-        return self.clients[name]
-
-    def predictor(self, name: str, deadline: float | None = 20.0) -> Predictor:
-        return Predictor(self.clients[name].wait_predict(), deadline=deadline)
-
-    def status(self, name: str) -> dict[str, Any]:
-        """What a client says of itself."""
-        with self.predictor(name) as predictor:
-            return predictor.status()
-
-    def runs(self) -> list[str]:
-        """The run of the model that each client serves."""
-        return [self.status(name)["model"]["run"] for name in self.roster]
-
-    def manifest(self, name: str) -> dict[str, Any]:
-        path = self.site.path / f"{name}-state" / "model" / "manifest.json"
-        return dict(json.loads(path.read_text()))
-
-    def wait_whole(self, within_s: float = START_S) -> None:
-        """Wait until every client that is up predicts with all blocks."""
-        for name in self.roster:
-            with self.predictor(name) as predictor:
-                eventually(
-                    lambda predictor=predictor: predictor.predict(self.ids).blocks.all(),  # type: ignore[misc]
-                    f"{name} predicts with all blocks",
-                    within_s,
-                )
-
-
 def free_address() -> str:
-    """Return a loopback address that nobody listens on at the moment."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return f"127.0.0.1:{taken.getsockname()[1]}"
+    """Return a loopback address that nobody listens on, of a port that the system gives nobody."""
+    while True:
+        port = random.randrange(*FREE_PORTS)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return f"127.0.0.1:{port}"
 
 
 def health(channel: grpc.Channel) -> str:
     """Ask the standard health service."""
     answer = HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
     return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
-
-
-class People:
-    """Made-up samples with something to learn: a latent vector, and blocks and labels from it."""
-
-    def __init__(self, num: int, seed: int = 0) -> None:
-        self._rng = np.random.default_rng(seed)
-        self.num = num
-        self._latent = self._rng.standard_normal((num, 4))
-        self.labels = {
-            "kind": np.array(["red", "green", "blue"])[self._latent[:, :3].argmax(axis=1)],
-            "flag": (self._latent[:, 0] > 0.6).astype(np.int64),
-            "amount": np.round(10 + 3 * self._latent[:, 1], 4),
-        }
-
-    def write(
-        self,
-        directory: Path,
-        name: str,
-        *,
-        p_hold: float = 0.8,
-        label: str | None = "kind",
-        p_unlabelled: float = 0.0,
-        num_features: int = 5,
-        suffix: str = "csv",
-        test_share: float = 0.0,
-        held: "np.ndarray[Any, Any] | None" = None,
-    ) -> None:
-        """Write the rows that one client happens to hold, for training and for testing."""
-        rng = self._rng
-        mixing = rng.standard_normal((4, num_features))
-        block = self._latent @ mixing + 0.3 * rng.standard_normal((self.num, num_features))
-        holds = rng.random(self.num) < p_hold if held is None else held
-        is_test = np.arange(self.num) >= self.num * (1 - test_share)
-        missing = rng.random(self.num) < p_unlabelled
-        frame = pl.DataFrame(
-            {
-                "id": [f"person-{i:05d}" for i in range(self.num)],
-                **{f"x{j}": block[:, j] for j in range(num_features)},
-            }
-        )
-        if label is not None:
-            known = pl.Series(label, self.labels[label])
-            frame = frame.with_columns(
-                pl.when(pl.Series(missing)).then(None).otherwise(known).alias(label)
-            )
-        for table, rows in (("train", holds & ~is_test), ("test", holds & is_test)):
-            if not rows.any():
-                continue
-            chosen = frame.filter(pl.Series(rows)).sample(fraction=1.0, shuffle=True, seed=1)
-            path = directory / f"{name}_{table}.{suffix}"
-            if suffix == "csv":
-                chosen.write_csv(path)
-            elif suffix == "parquet":
-                chosen.write_parquet(path)
-            else:
-                features = chosen.select(pl.col("^x.*$")).to_numpy()
-                arrays = {"id": chosen["id"].to_numpy().astype("U"), "x": features}
-                if label is not None:
-                    values = chosen[label].to_numpy()
-                    arrays[label] = values.astype("U") if values.dtype == object else values
-                np.savez(path, **arrays)

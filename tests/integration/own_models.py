@@ -2,9 +2,13 @@
 
 import math
 import time
+from pathlib import Path
 
 import torch
 from torch import nn
+
+HURRY = Path("hurry")
+"""Nobody takes any time once this is in the working directory."""
 
 
 def batch_norm(*, input_shape: tuple[int, ...], representation_dim: int, width: int) -> nn.Module:
@@ -48,7 +52,8 @@ class Slow(nn.Module):
         self.delay_s = delay_s
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        time.sleep(self.delay_s)
+        if not HURRY.exists():
+            time.sleep(self.delay_s)
         return self.inner(inputs)  # type: ignore[no-any-return]
 
 

@@ -17,7 +17,9 @@ from laser_vfl.config.loading import load_config
 from laser_vfl.coordinator.config import CoordinatorConfig
 from laser_vfl.core.alignment import ClientAlignment, align, align_rows, listing_order
 from laser_vfl.core.evaluation import Evaluation, subsets_to_score
+from laser_vfl.core.exchange import crossing
 from laser_vfl.core.learner import Learner
+from laser_vfl.core.noise import Phase
 from laser_vfl.core.oracle import Member, Oracle
 from laser_vfl.core.plan import plan_step
 from laser_vfl.core.schedule import Schedule, in_order
@@ -107,10 +109,11 @@ class SingleProcess:
                 other, inputs = plans[k], tables[k]
                 assert other is not None
                 assert inputs is not None
-                with self.learners[k].evaluating():
-                    rows_bd = self.learners[k].models["representation"](
-                        inputs.inputs[torch.from_numpy(other.rows)]
-                    )
+                learner = self.learners[k]
+                rows_bd = learner.embed(inputs.inputs[torch.from_numpy(other.rows)])
+                if k != client:
+                    rows_bd = learner.released(rows_bd, Phase.EVALUATION, step.number)
+                    rows_bd = crossing(rows_bd, self.settings.wire_precision)
                 for i, place in enumerate(_places(step, groups, k)):
                     if place in row_of:
                         stack_bpd[row_of[place], column] = rows_bd[i]
@@ -159,14 +162,13 @@ def single_process(directory: Path) -> SingleProcess:
         avoid_broken_instructions()
     blocks = [load_block(config, read_secret(config.id_secret_file)) for config in configs]
     heads = [name for name, block in zip(names, blocks, strict=True) if block.labels]
-    keys = None
-    if coordinator.alignment == "ecdh":
-        keys = [StateDirectory(config.state).own_key() for config in configs]
+    own_keys = [StateDirectory(config.state).own_key() for config in configs]
+    keys = own_keys if coordinator.alignment == "ecdh" else None
     alignments = _align([block.train.digests for block in blocks], keys)
     cpu = torch.device("cpu")
     learners = [
-        build_learner(config, block, coordinator.training, names, heads, cpu)
-        for config, block in zip(configs, blocks, strict=True)
+        build_learner(config, block, coordinator.training, names, heads, cpu, own_key=own_key)
+        for config, block, own_key in zip(configs, blocks, own_keys, strict=True)
     ]
     members = {
         k: Member(

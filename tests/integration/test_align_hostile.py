@@ -15,11 +15,11 @@ from align_asking import (
     wait_for_activity,
 )
 from align_stand_in import HONEST, StandIn, Trick
-from harness import People, Process, Site
+from harness import Process, Site
 from nacl.bindings import crypto_core_ed25519_add
 from nacl.exceptions import RuntimeError as SodiumError
+from people import People
 
-from laser_vfl import Predictor
 from laser_vfl.data import POINT_BYTES, hash_to_curve, multiply, new_scalar
 from laser_vfl.v1 import coordinator_pb2 as cpb
 
@@ -224,5 +224,5 @@ def _check_unharmed(target: Target) -> None:
 
 
 def _check_serves(client: Process) -> None:
-    with Predictor(client.wait_predict(), deadline=10.0) as predictor:
+    with client.predictor() as predictor:
         assert not any(predictor.predict(["person-00001"]).errors)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from align_asking import counts, dry_run, history, no_tracebacks, wait_for_activity
 from align_tapped import Tapped
-from harness import People, Process, Site
+from harness import Process, Site
+from people import People
 
 ROSTER = ["bank", "shop", "telco"]
 PRESENT = ["bank", "shop"]

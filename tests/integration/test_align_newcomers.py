@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 from align_asking import history, no_tracebacks
 from align_tapped import Tapped, lists_handed_to
-from harness import People, Site, eventually
+from harness import Site, eventually
+from people import People
 
-from laser_vfl import Predictor
 from laser_vfl.client.artifacts import StateDirectory
 from laser_vfl.data import POINT_BYTES
 from laser_vfl.v1 import coordinator_pb2 as pb
@@ -95,7 +95,7 @@ def test_names_outlive_a_restart(tapped: Tapped) -> None:
 
 def test_somebody_whose_features_come_with_a_request(tapped: Tapped) -> None:
     """The block of bank alone at first, and that of shop once they are aligned."""
-    with Predictor(tapped.clients["bank"].wait_predict(), deadline=10.0) as predictor:
+    with tapped.clients["bank"].predictor() as predictor:
 
         def blocks() -> str:
             answer = predictor.predict(["new-4"], features=np.ones((1, 5)))
@@ -124,7 +124,7 @@ def _serve(site: Site, name: str, ids: list[str]) -> None:
 def _wait_until_known(tapped: Tapped, expected: Patterns) -> None:
     """Wait until bank predicts everybody with the blocks of all who hold them."""
     ids = list(expected)
-    with Predictor(tapped.clients["bank"].wait_predict(), deadline=10.0) as predictor:
+    with tapped.clients["bank"].predictor() as predictor:
 
         def is_so() -> bool:
             found = predictor.predict(ids)

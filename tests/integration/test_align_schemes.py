@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 from align_asking import counts, dry_run, no_tracebacks, status, wait_for_activity
-from harness import Authority, People, Process, Site
+from harness import Authority, Process, Site
+from people import People
 from single_process import SingleProcess, single_process
-
-from laser_vfl import Predictor
 
 ROSTER = ["bank", "shop", "telco"]
 IDS = [f"person-{i:05d}" for i in range(80)]
@@ -35,7 +34,7 @@ class Trained:
 
     def patterns(self, name: str) -> list[str]:
         """Whose blocks a client finds for each person; empty if it does not hold them."""
-        with Predictor(self.clients[name].wait_predict(), deadline=10.0) as predictor:
+        with self.clients[name].predictor() as predictor:
             found = predictor.predict(IDS)
         return list(found.block_names)
 

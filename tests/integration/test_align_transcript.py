@@ -9,9 +9,9 @@ from itertools import chain, combinations
 import pytest
 from align_asking import no_tracebacks
 from align_tapped import Tapped
-from harness import People, Site, eventually
+from harness import Site, eventually
+from people import People
 
-from laser_vfl import Predictor
 from laser_vfl.client.artifacts import StateDirectory
 from laser_vfl.data import POINT_BYTES, blind_ids, hash_to_curve, multiply, read_secret
 
@@ -65,7 +65,7 @@ def transcript(
 
 def _predict(tapped: Tapped) -> None:
     """So that peers are asked for people, too."""
-    with Predictor(tapped.clients["bank"].wait_predict(), deadline=10.0) as predictor:
+    with tapped.clients["bank"].predictor() as predictor:
         eventually(
             lambda: predictor.predict(IDS).block_names.count("bank,shop,telco") > 5,
             "bank predicts with all blocks",

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from harness import Authority, People, Process, Site, free_address
+from harness import Authority, Process, Site, free_address
+from people import People
 
 Config = dict[str, Any]
 
@@ -66,12 +67,12 @@ def _set(path: str, value: Any) -> Callable[[Config, Standing], object]:
 
 
 def _foreign_authority(config: Config, standing: Standing) -> None:
-    config["tls"] = Authority(standing.site.path / "foreign").issue("shop")
+    config["tls"] = Authority(standing.site.path / "foreign-1").issue("shop")
 
 
 def _untrusted_certificate(config: Config, standing: Standing) -> None:
     """It trusts the others, but they do not trust it."""
-    foreign = Authority(standing.site.path / "foreign").issue("shop")
+    foreign = Authority(standing.site.path / "foreign-2").issue("shop")
     config["tls"] = foreign | {"ca": config["tls"]["ca"]}
     config["log_level"] = "error"  # it tries again, with a warning, before it gives up
 
@@ -157,7 +158,9 @@ MISTAKES = {
     "a certificate that the others do not trust": Mistake(
         5, "client's cert", _untrusted_certificate
     ),
-    "another federation": Mistake(6, '"trial", not "other"', _set("federation", "other")),
+    "another federation": Mistake(
+        5, "spiffe://trial/client/shop, not spiffe://other/", _set("federation", "other")
+    ),
     "another's certificate": Mistake(5, "the certificate names ", _set("name", "museum")),
     "another width": Mistake(
         6, r"bad\d+\.yaml:\d+:\d+: representation_dim: ", _set("representation_dim", 9)
@@ -228,7 +231,7 @@ def test_a_client_of_another_protocol_version(standing: Standing) -> None:
         "newer", ["-c", program, "client", "run", "--config", path.name], site.path, "newer"
     )
     site.processes.append(process)
-    _check(process, Mistake(6, "protocol version 3, .* speaks 99"), started=True)
+    _check(process, Mistake(6, "protocol version 5, .* speaks 99"), started=True)
     _check_unharmed(standing)
 
 
@@ -247,7 +250,9 @@ def test_mistakes_at_a_coordinator(
     changes: Config, arguments: list[str], exit_code: int, says: str, standing: Standing
 ) -> None:
     site = standing.site
-    config = site.coordinator_config(["bank", "shop"], {}, log_level="warning")
+    config = site.coordinator_config(
+        ["bank", "shop"], {}, log_level="warning", state="./other-state"
+    )
     config.update(changes)
     if config["listen"] == "IN USE":
         config["listen"] = site.address

@@ -18,7 +18,8 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from harness import People, Site, eventually, free_address
+from harness import Site, eventually, free_address
+from people import People
 from safetensors.torch import load_file
 from torch import nn
 
@@ -30,7 +31,6 @@ from laser_vfl.core.errors import (
     DataError,
     IdentityError,
     LaserError,
-    MismatchError,
     NotReady,
 )
 from laser_vfl.data import read_secret
@@ -130,7 +130,8 @@ def test_it_works_where_an_event_loop_runs_already(pair: Pair) -> None:
 
 def test_applications_reach_it_from_outside(pair: Pair) -> None:
     expected = pair.bank.predict(IDS, deadline=10.0)
-    with Predictor(pair.bank.predict_address, deadline=10.0) as predictor:
+    tls = pair.site.authority.issue("bank/crm")
+    with Predictor(pair.bank.predict_address, deadline=10.0, **tls) as predictor:
         answer = predictor.predict(IDS)
         status = predictor.status()
     np.testing.assert_allclose(answer.probabilities, expected.probabilities, atol=1e-6)
@@ -270,7 +271,7 @@ def test_what_is_wrong_is_an_error_of_ours(site: Site) -> None:
     with Client.from_config(config, representation=wide) as client, pytest.raises(LaserError):
         client.fit()
     config = _write_config(site, "bank", federation="another")
-    with Client.from_config(config) as client, pytest.raises(MismatchError):
+    with Client.from_config(config) as client, pytest.raises(IdentityError, match="another"):
         client.fit()
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import grpc
 import pytest
-from harness import Authority, People, Process, Site, eventually, health
+from harness import Authority, Process, Site, eventually, health
+from people import People
 
 from laser_vfl.v1 import coordinator_pb2 as cpb
 from laser_vfl.v1 import peer_pb2 as ppb
@@ -46,7 +47,7 @@ def target(shared_site: Site) -> Iterator[Target]:
     for name in ("bank", "shop"):
         people.write(site.path, name)
     config = site.coordinator_config(
-        ["bank", "shop", "museum"], {"epochs": 20}, start={"quorum": 2, "after_s": 0.0}
+        ["bank", "shop", "museum"], {"epochs": 60}, start={"quorum": 2, "after_s": 0.0}
     )
     coordinator = site.start_coordinator(config)
     clients = [
@@ -58,8 +59,8 @@ def target(shared_site: Site) -> Iterator[Target]:
     eventually(lambda: site.metrics("shop"), "shop trains")
     assert site.authority is not None
     with (
-        site.authority.channel(site.address, "museum") as to_coordinator,
-        site.authority.channel(address) as to_client,
+        site.authority.channel(site.address, "coordinator", "museum") as to_coordinator,
+        site.authority.channel(address, "shop", "museum") as to_client,
     ):
         yield Target(site, coordinator, clients, to_coordinator, to_client)
 
@@ -122,9 +123,9 @@ def test_who_knows_the_run_must_also_be_a_member_of_it(sender: str, target: Targ
     run = _run_id(target)
     hello = _frame(run=run, sender=sender, incarnation=999)
     assert target.site.authority is not None
-    with target.site.authority.channel(target.clients[1].wait_ready(), sender) as channel:
+    with target.site.authority.channel(target.clients[1].wait_ready(), "shop", sender) as channel:
         call = PeerStub(channel).Exchange(iter([hello]), timeout=TIMEOUT_S)
-        _check_refused(lambda: list(call), INVALID)
+        _check_refused(lambda: list(call), DENIED if sender == "shop" else INVALID)
     _check_unharmed(target)
 
 
@@ -183,7 +184,7 @@ def museum(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> It
 @pytest.fixture
 def call(museum: Site, authority: Authority) -> Iterator[Call]:
     """The museum has registered, been called, and committed to two points."""
-    with authority.channel(museum.address, "museum") as channel:
+    with authority.channel(museum.address, "coordinator", "museum") as channel:
         stub = CoordinatorStub(channel)
         me = stub.Register(_registration(wants_run=True), timeout=TIMEOUT_S).incarnation
         beat = cpb.Heartbeat(
@@ -260,7 +261,7 @@ def test_who_was_not_called_to_an_alignment_has_no_part_in_it(target: Target) ->
 def test_who_is_not_registered_is_not_found(client: str, target: Target) -> None:
     stub = CoordinatorStub(target.to_coordinator)
     missing = {grpc.StatusCode.NOT_FOUND} if client == "museum" else DENIED
-    beat = cpb.Heartbeat(client=client, incarnation=999, state=cpb.CLIENT_STATE_STOPPED)
+    beat = cpb.Heartbeat(client=client, incarnation=999, state=cpb.CLIENT_STATE_GONE)
     dry_run = cpb.DryRunRequest(client=client, incarnation=999)
     _check_refused(lambda: list(stub.Session(iter([beat]), timeout=TIMEOUT_S)), missing)
     _check_refused(lambda: stub.DryRun(dry_run, timeout=TIMEOUT_S), missing)
@@ -327,6 +328,7 @@ def test_a_method_that_does_not_exist(target: Target) -> None:
 def test_after_all_that_the_federation_finishes(target: Target) -> None:
     """Last but one in this file."""
     _check_unharmed(target)
+    target.site.hurry()
     assert [client.wait_exit(100) for client in target.clients] == [0, 0]
     assert target.site.events() == ["aligned", "started", "finished"]
     assert target.coordinator.terminate() == 0

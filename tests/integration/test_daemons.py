@@ -8,7 +8,8 @@ from typing import Any
 
 import grpc
 import pytest
-from harness import People, Process, Site, eventually, free_address, health
+from harness import Process, Site, eventually, free_address, health
+from people import People
 from safetensors import safe_open
 
 ROSTER = ["bank", "shop"]
@@ -63,8 +64,8 @@ def test_a_client_leaves_after_training_only_when_told_to(trained: Trained) -> N
 
 def test_health_is_served_over_tls(trained: Trained) -> None:
     assert trained.site.authority is not None
-    for address in (trained.bank_address, trained.site.address):
-        with trained.site.authority.channel(address) as channel:
+    for name, address in (("bank", trained.bank_address), ("coordinator", trained.site.address)):
+        with trained.site.authority.channel(address, name) as channel:
             assert health(channel) == "SERVING"
 
 
@@ -216,33 +217,55 @@ def test_a_second_daemon_of_the_same_name_is_refused(site: Site) -> None:
     assert coordinator.terminate() == 0
 
 
-def test_a_lost_client_ends_the_run_of_the_others_and_a_fresh_set_can_train(site: Site) -> None:
+def test_a_second_daemon_in_one_state_directory_is_refused(site: Site) -> None:
+    people = People(60)
+    for name in ROSTER:
+        people.write(site.path, name)
+    site.start_coordinator(site.coordinator_config(ROSTER, {}))
+    bank = site.start_client(site.client_config("bank"))
+    bank.wait_for("waiting for shop")
+
+    second = site.start_client(site.client_config("bank"), file="second")
+    assert second.wait_exit() == 2
+    (line,) = second.stderr.splitlines()
+    assert "state: another daemon uses the directory" in line
+    assert "stop that one first, or change `state`" in line
+
+    bank.kill()  # the lock goes with it
+    again = site.start_client(site.client_config("bank"))
+    again.wait_for("waiting for shop")
+
+
+def test_lost_clients_do_not_end_the_run_of_the_others(site: Site) -> None:
     roster = ["bank", "shop", "telco"]
     people = People(160)
     for name in roster:
         people.write(site.path, name)
-    coordinator = site.start_coordinator(site.coordinator_config(roster, {"epochs": 20}))
-
-    *survivors, victim = _start_slow(site, roster, run=1)
+    training = {"epochs": 60, "checkpoint_every": 2}
+    coordinator = site.start_coordinator(site.coordinator_config(roster, training))
+    survivor, leaver, victim = _start_slow(site, roster, 1, "--exit-after-training")
+    checkpoints = site.path / "telco-state" / "runs"
+    eventually(lambda: list(checkpoints.glob("*/checkpoints/*.json")), "telco has a checkpoint")
     victim.signal(signal.SIGKILL)
     assert victim.wait_exit() == -signal.SIGKILL
-    for client in survivors:
-        assert client.wait_exit() == 7
-        _check_names(client, "telco")
-    assert coordinator.alive
-
-    first, leaver, last = _start_slow(site, roster, run=2)
+    coordinator.wait_for("lost telco: its connection was cut")
     assert leaver.terminate() == 0, "SIGTERM while training"
-    for client in (first, last):
-        assert client.wait_exit() == 7
-        _check_names(client, "shop")
-    assert coordinator.alive
+    coordinator.wait_for("lost shop: it left")
+    site.hurry()
+    assert survivor.wait_exit() == 0
+    assert list(dict.fromkeys(site.events())) == ["aligned", "started", "changed", "finished"]
+    assert re.search(r"generation \d has bank from \d+$", _reasons(site)[-1])
 
-    fresh = [site.start_client(site.client_config(n), "--exit-after-training") for n in roster]
-    assert [client.wait_exit() for client in fresh] == [0, 0, 0]
-    expected = ["aligned", "started", "stopped"] * 2 + ["aligned", "started", "finished"]
-    assert site.events() == expected
-    assert [reason[:10] for reason in _reasons(site)] == ["lost telco", "lost shop:"]
+    whole = _num_steps(site, "bank")
+    # Who comes after the end takes what it has learnt for its model, and nobody trains again.
+    for name in roster[1:]:
+        late = site.start_client(site.client_config(name, model=SLOW), "--exit-after-training")
+        assert late.wait_exit() == 0
+        assert "the others have finished without this client" in late.stderr
+        num_steps = _num_steps(site, name)
+        assert f"trained {num_steps} steps" in late.stderr
+        assert 0 < num_steps < whole
+    assert site.events()[-1] == "finished"
     assert coordinator.terminate() == 0
 
 
@@ -251,12 +274,19 @@ def test_training_goes_on_when_the_coordinator_is_stopped(site: Site) -> None:
     for name in ROSTER:
         people.write(site.path, name)
     coordinator = site.start_coordinator(site.coordinator_config(ROSTER, {"epochs": 10}))
-    clients = _start_slow(site, ROSTER, 1, "--exit-after-training")
+    patience = {"coordinator_timeout_s": 8.0}
+    clients = _start_slow(site, ROSTER, 1, "--exit-after-training", **patience)
     assert coordinator.terminate() == 0, "SIGTERM while training"
     for name in ROSTER:
         model = site.path / f"{name}-state" / "model" / "model.safetensors"
         eventually(model.exists, f"{name} has trained", 40)
     assert [client.wait_exit(20) for client in clients] == [0, 0]
+
+
+def _num_steps(site: Site, name: str) -> int:
+    """How many steps a client's model has learnt from."""
+    manifest = json.loads((site.path / f"{name}-state" / "model" / "manifest.json").read_text())
+    return int(manifest["num_steps"])
 
 
 def _reasons(site: Site) -> list[str]:
@@ -265,11 +295,15 @@ def _reasons(site: Site) -> list[str]:
     return [line["reason"] for line in map(json.loads, lines) if "reason" in line]
 
 
-def _start_slow(site: Site, roster: list[str], run: int, *arguments: str) -> list[Process]:
+def _start_slow(
+    site: Site, roster: list[str], run: int, *arguments: str, **more: Any
+) -> list[Process]:
     """Start a run that takes its time, and return when all are in the midst of it."""
     before = {name: len(site.metrics(name)) for name in roster}
     clients = [
-        site.start_client(site.client_config(name, model=SLOW, log_level="error"), *arguments)
+        site.start_client(
+            site.client_config(name, model=SLOW, log_level="error", **more), *arguments
+        )
         for name in roster
     ]
     site.wait_for_event("started", times=run)

@@ -83,6 +83,7 @@ def test_the_demo_keeps_configs_logs_and_models(
     assert "is not empty" in line
 
 
+@pytest.mark.variant
 def test_the_same_seed_gives_the_same_accuracies(site: Site) -> None:
     results = []
     for _ in range(2):
@@ -118,6 +119,29 @@ def test_the_step_benchmark_prints_the_promised_keys(site: Site) -> None:
     assert result["federation_step_ms"] > 0
     assert result["ratio"] > 0
     assert 1.0 <= result["wire_ratio"] < 1.2
+    assert result["tls"] is False
+
+
+@pytest.mark.variant
+@pytest.mark.timeout(300)
+def test_the_recovery_benchmark_prints_the_promised_keys(site: Site) -> None:
+    process = site.run(
+        "bench",
+        *("bench", "recover", "--repeats", "1", "--clients", "2", "--steps", "50"),
+        *("--deadline", "1", "--format", "json"),
+    )
+    assert process.wait_exit(280) == 0, process.stderr
+    (line,) = process.stdout.splitlines()
+    result = json.loads(line)
+    for name in ("crash_s", "hang_s", "rejoin_s", "checkpoint_ratio", "checkpoint_cpu_ratio"):
+        assert result[f"{name}_each"] == [result[name]]
+        assert result[name] > 0
+    for name, aim in (("crash_s", 2.0), ("hang_s", 3.0), ("checkpoint_ratio", 1.05)):
+        assert result[f"{name}_aim"] == aim
+        assert result[f"{name}_is"] == ("met" if result[name] <= aim else "missed")
+    assert result["hang_s"] > result["hang_deadline_s"] == 1.0
+    assert result["rejoin_s"] > result["rejoin_start_s"] > 0
+    assert result["checkpoint_every"] == 200
     assert result["tls"] is False
 
 

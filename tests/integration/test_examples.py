@@ -19,8 +19,6 @@ from harness import Site, eventually, free_address
 CHURN = Path(__file__).parents[2] / "examples" / "churn"
 LEFT_BY_A_RUN = shutil.ignore_patterns("*-state", "*.log", "__pycache__")
 TRAINED_WITHIN_S = 100.0
-COORDINATOR, BANK = "127.0.0.1:7000", "127.0.0.1:7101"
-"""Where the README asks."""
 
 
 @pytest.fixture
@@ -44,6 +42,8 @@ def test_the_readme_leads_to_scores_and_predictions(churn: Site) -> None:
             predict_listen="127.0.0.1:0",
             coordinator=address,
         )
+    for words in readme.certificates:
+        assert churn.run("certs", *words).wait_exit() == 0
     _train(churn, readme)
     bank, shop = (_scores(churn.path / f"{name}-state") for name in ("bank", "shop"))
     assert list(bank["by_subset"]) == ["bank", "bank,shop", "bank,telco", "bank,shop,telco"]
@@ -55,7 +55,7 @@ def test_the_readme_leads_to_scores_and_predictions(churn: Site) -> None:
         assert (churn.path / f"{name}-state" / "model" / "model.safetensors").exists()
     assert "bank,shop,telco" in _shell(readme.show_scores, churn.path)
 
-    _serve(churn, readme, address)
+    _serve(churn, readme)
 
 
 def _train(churn: Site, readme: "Readme") -> None:
@@ -68,15 +68,14 @@ def _train(churn: Site, readme: "Readme") -> None:
     assert coordinator.terminate() == 0
 
 
-def _serve(churn: Site, readme: "Readme", address: str) -> None:
-    """Ask as the README does, at the ports that these daemons have."""
+def _serve(churn: Site, readme: "Readme") -> None:
+    """Ask as the README does."""
     daemons = {_role(words): churn.run(_role(words), *words) for words in readme.serve}
     for daemon in daemons.values():
         daemon.wait_ready()
-    ports = {BANK: daemons["bank"].wait_predict(), COORDINATOR: address}
 
     def said(words: list[str]) -> str:
-        process = churn.run(words[0], *(ports.get(word, word) for word in words))
+        process = churn.run(words[0], *words)
         assert process.wait_exit() == 0, process.stderr
         return process.stdout
 
@@ -116,6 +115,7 @@ def test_the_data_can_be_made_again(tmp_path: Path) -> None:
 class Readme:
     """What the README tells to type, and what it says that comes of it."""
 
+    certificates: list[list[str]]
     show_scores: str
     train: list[list[str]]
     serve: list[list[str]]
@@ -136,13 +136,15 @@ def _commands(directory: Path) -> Readme:
         if line.startswith("python ")
     )
     commands = [list(_arguments(line)) for line in lines if line.startswith("laser-vfl ")]
-    daemons, ask = commands[:8], commands[8:]
-    assert all(words[1] == "run" for words in daemons)
+    certificates = [words for words in commands if words[0] == "certs"]
+    daemons = [words for words in commands if words[1] == "run"]
+    ask = [words for words in commands if words not in (*certificates, *daemons)]
+    assert len(daemons) == 8
     assert [words[0] for words in ask] == ["predict", "status", "align", "retrain", "status"]
     [rows] = re.findall(r"^```\n(id,.*?)^```", text, re.M | re.S)
     shown = {row["id"]: row["blocks"] for row in csv.DictReader(io.StringIO(rows))}
     overlaps = re.findall(r"^│.*│$", text, re.M)
-    return Readme(show_scores, daemons[:4], daemons[4:], ask, shown, overlaps)
+    return Readme(certificates, show_scores, daemons[:4], daemons[4:], ask, shown, overlaps)
 
 
 def _role(words: list[str]) -> str:

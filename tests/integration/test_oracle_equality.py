@@ -1,15 +1,17 @@
 """The main test: a run of real processes equals the single-process oracle, bit for bit."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import torch
-from harness import People, Site
+from harness import Site
+from people import People
 from safetensors.torch import load_file
 from single_process import SingleProcess, single_process
+
+from laser_vfl.core.noise import Phase
 
 BATCH_NORM = {"representation": "own_models:batch_norm", "representation_options": {"width": 12}}
 DROPOUT = {"representation": "own_models:dropout", "fusion": "own_models:dropout_head"}
@@ -102,6 +104,40 @@ CASES = {
         observed_sets=12,
         single_rows=True,
     ),
+    "four clients, mixed, masked gradients, one without a label, scores": Case(
+        {"batch_size": 20, "epochs": 6, "masked_gradients": True, "wire_precision": "float16"},
+        {
+            "bank": Client(p_unlabelled=0.2),
+            "shop": Client(label="flag", p_hold=0.5, optimizer=MOMENTUM),
+            "telco": Client(label=None, num_features=7, optimizer=COSINE),
+            "clinic": Client(label="amount", model=BATCH_NORM, optimizer=COSINE),
+        },
+        test_share=0.2,
+        observed_sets=12,
+    ),
+    "four clients, mixed, two with noise, one clipped only, scores": Case(
+        {"batch_size": 20, "epochs": 6, "wire_precision": "float16"},
+        {
+            "bank": Client(more={"privacy": {"clip": 1.0, "noise": 0.5}}),
+            "shop": Client(label="flag", p_hold=0.5, optimizer=MOMENTUM),
+            "telco": Client(
+                label=None, model=DROPOUT, more={"privacy": {"clip": 0.5, "noise": 2.0}}
+            ),
+            "clinic": Client(label="amount", optimizer=COSINE, more={"privacy": {"clip": 0.3}}),
+        },
+        test_share=0.2,
+        observed_sets=12,
+    ),
+    "four clients, masked gradients of noisy representations": Case(
+        {"batch_size": 20, "epochs": 6, "masked_gradients": True},
+        {
+            "bank": Client(more={"privacy": {"clip": 1.0, "noise": 0.5}}),
+            "shop": Client(label="flag", optimizer=MOMENTUM),
+            "telco": Client(label=None, more={"privacy": {"clip": 1.0, "noise": 0.5}}),
+            "clinic": Client(optimizer=COSINE),
+        },
+        observed_sets=12,
+    ),
     "four clients, by pattern, batch norm, bfloat16": Case(
         {"batch_size": 9, "epochs": 2, "batching": "by_pattern", "wire_precision": "bfloat16"},
         {
@@ -116,15 +152,20 @@ CASES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+VARIANTS = {
+    "four clients, mixed, masked gradients, one without a label, scores",
+    "four clients, mixed, two with noise, one clipped only, scores",
+}
+"""Other forms of the case that has both."""
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=[pytest.mark.variant] if name in VARIANTS else [])
+        for name, case in CASES.items()
+    ],
+)
 def test_a_distributed_run_equals_the_oracle(case: Case, site: Site) -> None:
     _train(case, site)
 
@@ -195,6 +236,14 @@ def _check_that_it_is_a_case(case: Case, alone: SingleProcess) -> None:
         if client.p_unlabelled and client.label:
             assert block.train.labelled is not None
             assert not block.train.labelled.all()
+    for client, block, learner in zip(
+        case.clients.values(), alone.blocks, alone.learners, strict=True
+    ):
+        if privacy := client.more.get("privacy"):
+            rows = learner.embed(block.train.inputs)
+            assert rows.norm(dim=1).max() == pytest.approx(privacy["clip"]), "it bounds nothing"
+            sent = learner.released(rows, Phase.TRAINING, 0)
+            assert torch.equal(sent, rows) == (not privacy.get("noise"))
 
 
 def _check_scores(site: Site, alone: SingleProcess) -> None:

@@ -4,7 +4,8 @@ import json
 
 import pytest
 import torch
-from harness import People, Site
+from harness import Site
+from people import People
 from safetensors.torch import load_file
 
 from laser_vfl.client.device import Host

@@ -10,7 +10,8 @@ import grpc
 import numpy as np
 import polars as pl
 import pytest
-from harness import Authority, People, Process, Site, eventually, health
+from harness import Authority, Process, Site, eventually, health
+from people import People
 
 from laser_vfl.client.artifacts import StateDirectory
 from laser_vfl.client.digest_index import Digests
@@ -51,13 +52,17 @@ class Target:
     status_before: pb.ClientStatus = field(default_factory=pb.ClientStatus)
     usual: pb.PredictResponse = field(default_factory=pb.PredictResponse)
 
+    def door(self, client: str) -> grpc.Channel:
+        """Where applications ask, as one of that client's."""
+        return self.authority.channel(self.clients[client].wait_predict(), client, f"{client}/crm")
+
     def predict(self, client: str = "bank", **fields: Any) -> pb.PredictResponse:
-        with grpc.insecure_channel(self.clients[client].wait_predict()) as channel:
+        with self.door(client) as channel:
             request = pb.PredictRequest(**fields)
             return PredictionStub(channel).Predict(request, timeout=TIMEOUT_S)
 
     def status(self) -> pb.ClientStatus:
-        with grpc.insecure_channel(self.clients["bank"].wait_predict()) as channel:
+        with self.door("bank") as channel:
             request = pb.GetClientStatusRequest()
             return PredictionStub(channel).GetClientStatus(request, timeout=TIMEOUT_S)
 
@@ -65,7 +70,9 @@ class Target:
         self, certificate: str, *requests: rpb.RepresentRequest
     ) -> list[rpb.RepresentResponse]:
         """Ask bank for representations as whoever a certificate names."""
-        with self.authority.channel(self.clients["bank"].wait_ready(), certificate) as channel:
+        with self.authority.channel(
+            self.clients["bank"].wait_ready(), "bank", certificate
+        ) as channel:
             return list(PeerStub(channel).Represent(iter(requests), timeout=TIMEOUT_S))
 
     def digests(self, ids: Sequence[str]) -> Digests:
@@ -130,10 +137,10 @@ def _start(site: Site, name: str) -> Process:
 
 def _ask_too_early(target: Target) -> None:
     digests = target.digests(["a"]).tobytes()
-    run = rpb.RepresentRequest(run="0" * 32, sender="tester", digests=digests)
+    run = rpb.RepresentRequest(run="0" * 32, sender="museum", digests=digests)
     calls: dict[str, Callable[[], object]] = {
         "predict": lambda: target.predict(ids=target.ids),
-        "represent": lambda: target.represent("tester", run),
+        "represent": lambda: target.represent("museum", run),
     }
     for name, call in calls.items():
         with pytest.raises(grpc.RpcError) as refused:
@@ -149,7 +156,7 @@ def _with_all_blocks(target: Target) -> pb.PredictResponse | None:
 
 def test_before_the_first_model(target: Target) -> None:
     _check(target, target.unprepared["predict"], UNPREPARED, "bank has no model yet; ask again ")
-    _check(target, target.unprepared["represent"], DENIED, '"tester" is not a member')
+    _check(target, target.unprepared["represent"], DENIED, '"museum" is not a member')
     assert not target.status_before.HasField("model")
     assert target.status_before.has_head
 
@@ -268,7 +275,7 @@ def test_only_unknown_ids_are_an_answer_too(target: Target) -> None:
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
 def test_random_bytes_from_an_application(garbage: bytes, target: Target) -> None:
     with (
-        grpc.insecure_channel(target.clients["bank"].wait_predict()) as channel,
+        target.door("bank") as channel,
         pytest.raises(grpc.RpcError) as refused,
     ):
         channel.unary_unary("/laser_vfl.v1.Prediction/Predict")(garbage, timeout=TIMEOUT_S)
@@ -278,26 +285,25 @@ def test_random_bytes_from_an_application(garbage: bytes, target: Target) -> Non
 
 def test_each_door_answers_only_its_own_questions(target: Target) -> None:
     bank = target.clients["bank"]
-    with grpc.insecure_channel(bank.wait_predict()) as channel:
+    with target.door("bank") as channel:
         call = PeerStub(channel).Represent(iter([rpb.RepresentRequest()]), timeout=TIMEOUT_S)
         with pytest.raises(grpc.RpcError) as refused:
             list(call)
         assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
         assert health(channel) == "SERVING"
-    with target.authority.channel(bank.wait_ready(), "shop") as channel:
+    with target.authority.channel(bank.wait_ready(), "bank", "shop") as channel:
         with pytest.raises(grpc.RpcError) as refused:
             PredictionStub(channel).Predict(pb.PredictRequest(ids=target.ids), timeout=TIMEOUT_S)
         assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 IMPOSTORS = {
-    "a stranger": ("tester", "tester", '"tester" is not a member of this federation'),
-    "the coordinator": ("coordinator", "coordinator", '"coordinator" is not a member of'),
-    "a stranger as a member": ("tester", "shop", 'the certificate names "tester", not "shop"'),
-    "a member as another": ("shop", "telco", 'the certificate names "shop", not "telco"'),
-    "a member as the callee": ("shop", "bank", 'the certificate names "shop", not "bank"'),
-    "a member without a name": ("shop", "", 'the certificate names "shop", not ""'),
-    "a member in capitals": ("SHOP", "SHOP", '"SHOP" is not a member of this federation'),
+    "a stranger": ("museum", "museum", '"museum" is not a member of this federation'),
+    "the coordinator": ("coordinator", "coordinator", "coordinator may not call Represent"),
+    "a stranger as a member": ("museum", "shop", '/client/museum, not client "shop"'),
+    "a member as another": ("shop", "telco", '/client/shop, not client "telco"'),
+    "a member as the callee": ("shop", "bank", '/client/shop, not client "bank"'),
+    "a member without a name": ("shop", "", '/client/shop, not client ""'),
 }
 
 
@@ -396,7 +402,7 @@ def test_a_member_can_name_only_people_whom_it_holds_itself(target: Target) -> N
 
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
 def test_random_bytes_from_a_member(garbage: bytes, target: Target) -> None:
-    with target.authority.channel(target.clients["bank"].wait_ready(), "shop") as channel:
+    with target.authority.channel(target.clients["bank"].wait_ready(), "bank", "shop") as channel:
         call = channel.stream_stream("/laser_vfl.v1.Peer/Represent")
         with pytest.raises(grpc.RpcError) as refused:
             list(call(iter([garbage]), timeout=TIMEOUT_S))

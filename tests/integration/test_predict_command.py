@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from harness import People, Process, Site, eventually, free_address
+from harness import Process, Site, eventually, free_address
+from people import People
 
-from laser_vfl import Predictor
 from laser_vfl.wire.predictions import Predictions
 
 LABELS = {"bank": "kind", "shop": "amount", "telco": None}
@@ -45,7 +45,7 @@ class Serving:
         return process
 
     def predict(self, client: str, *arguments: str, ids: str = "ids.csv") -> Process:
-        return self.run("predict", "--client", self.address(client), "--ids", ids, *arguments)
+        return self.run("predict", "--config", f"{client}.yaml", "--ids", ids, *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def _write_ids(path: Path, ids: list[str]) -> None:
 
 
 def _settled(serving: Serving, client: str) -> Predictions:
-    with Predictor(serving.address(client), deadline=DEADLINE_S) as predictor:
+    with serving.clients[client].predictor(DEADLINE_S) as predictor:
 
         def asked() -> Predictions | None:
             predictions = predictor.predict(serving.ids)
@@ -178,7 +178,7 @@ def test_when_all_ids_are_unknown_the_rows_are_written_and_the_exit_code_is_3(
     serving: Serving,
 ) -> None:
     (serving.site.path / "unknown.csv").write_text("person\nnobody\n\n007\n")
-    arguments = ["predict", "--client", serving.address("bank"), "--ids", "unknown.csv"]
+    arguments = ["predict", "--config", "bank.yaml", "--ids", "unknown.csv"]
     process = serving.run(*arguments, exit_code=3)
     assert _only_line(process) == (
         'no sample has a prediction; the first is "nobody": bank does not hold this sample'
@@ -201,35 +201,45 @@ class Mistake:
     exit_code: int
     says: str
     command: str
-    tls: bool = False
+    tls: str = ""
+    """Whose certificate it shows."""
 
 
-PREDICT = "predict --client {bank} --ids ids.csv"
+PREDICT = "predict --config bank.yaml --ids ids.csv"
+ASK = "predict --client {bank} --ids ids.csv"
 MISTAKES = {
     "a client without a head": Mistake(
-        8, "telco has no labels, .*; ask bank or shop$", "predict --client {telco} --ids ids.csv"
+        8, "telco has no labels, .*; ask bank or shop$", "predict --config telco.yaml --ids ids.csv"
     ),
     "nobody there": Mistake(
         4, "nobody answers at {nobody}; is the daemon up", "predict --client {nobody} --ids ids.csv"
     ),
     "a peer's port": Mistake(
-        6, "does not answer such questions", "predict --client {bank_peer} --ids ids.csv", tls=True
+        6, "does not answer such questions", "predict --client {bank_peer} --ids ids.csv", "bank"
     ),
     "a coordinator's port": Mistake(
-        6, "does not answer such", "predict --client {coordinator} --ids ids.csv", tls=True
+        5, "somebody else than expected", "predict --client {coordinator} --ids ids.csv", "bank"
     ),
     "a coordinator without tls": Mistake(
         4, "nobody answers .* both sides on TLS", "status --coordinator {coordinator}"
     ),
-    "tls where there is none": Mistake(5, "check tls|on TLS", PREDICT, tls=True),
+    "no certificate": Mistake(4, "nobody answers .* both sides on TLS", ASK),
+    "another client's application": Mistake(5, "somebody else than expected", ASK, "shop/crm"),
+    "an operator": Mistake(5, "operator/tester may not ask a client", ASK, "tester"),
+    "all of it at once": Mistake(2, "give it alone", f"{PREDICT} --client {{bank}}"),
+    "whom to ask": Mistake(2, "whom to ask is not said", "predict --ids ids.csv"),
+    "a token alone": Mistake(2, "a token goes with ca and name", f"{ASK} --token-file header.csv"),
+    "a daemon that was never started": Mistake(
+        4, "museum does not seem to be up", "predict --config museum.yaml --ids ids.csv"
+    ),
     "beyond loopback without tls": Mistake(
         5, "not on loopback", "predict --client 192.0.2.7:7101 --ids ids.csv"
     ),
     "no address": Mistake(2, 'host:port, got "bank"', "predict --client bank --ids ids.csv"),
     "port 0": Mistake(2, "nobody can be reached at", "status --client 127.0.0.1:0"),
-    "two of three files": Mistake(2, "key not given", f"{PREDICT} --ca a.pem --cert b.pem"),
+    "two of three files": Mistake(2, "key not given", f"{ASK} --ca a.pem --cert b.pem"),
     "a certificate that is not there": Mistake(
-        5, r"a\.pem: ", f"{PREDICT} --ca a.pem --cert b.pem --key c.key"
+        5, r"a\.pem: ", f"{ASK} --ca a.pem --cert b.pem --key c.key"
     ),
     "no time at all": Mistake(2, '--deadline: "0ms" is no time', f"{PREDICT} --deadline 0ms"),
     "a negative time": Mistake(2, '--deadline: "-1s" is no time', f"{PREDICT} --deadline=-1s"),
@@ -239,21 +249,21 @@ MISTAKES = {
         2, r"nowhere/rows\.csv: cannot be written", f"{PREDICT} --out nowhere/rows.csv"
     ),
     "no such file of ids": Mistake(
-        3, r"^absent\.csv: cannot be read", "predict --client {bank} --ids absent.csv"
+        3, r"^absent\.csv: cannot be read", "predict --config bank.yaml --ids absent.csv"
     ),
-    "a file without ids": Mistake(3, "no ids", "predict --client {bank} --ids header.csv"),
+    "a file without ids": Mistake(3, "no ids", "predict --config bank.yaml --ids header.csv"),
     "no column of ids": Mistake(
-        3, r'^two\.csv:1: no column is called "id"', "predict --client {bank} --ids two.csv"
+        3, r'^two\.csv:1: no column is called "id"', "predict --config bank.yaml --ids two.csv"
     ),
     "a table in place of ids": Mistake(
-        3, r"^ids\.parquet:\d+: ", "predict --client {bank} --ids ids.parquet"
+        3, r"^ids\.parquet:\d+: ", "predict --config bank.yaml --ids ids.parquet"
     ),
-    "status of nobody": Mistake(2, "give --coordinator or --client", "status"),
+    "status of nobody": Mistake(2, "give --config", "status"),
     "status of two": Mistake(
-        2, "give --coordinator or --client", "status --client {bank} --coordinator {coordinator}"
+        2, "give --config", "status --client {bank} --coordinator {coordinator}"
     ),
     "status at the wrong door": Mistake(
-        6, "does not answer such questions", "status --coordinator {bank}"
+        5, "somebody else than expected", "status --coordinator {bank}", "tester"
     ),
 }  # fmt: skip
 
@@ -270,6 +280,7 @@ class BadCommands:
         self.names["nobody"] = free_address()
         path = serving.site.path
         (path / "header.csv").write_text("id\n")
+        serving.site.write("museum", serving.site.client_config("museum"))
         (path / "two.csv").write_text("name,number\nzoe,1\n")
         pl.DataFrame({"id": serving.ids}).write_parquet(path / "ids.parquet")
 
@@ -283,9 +294,8 @@ class BadCommands:
 
     def _start(self, mistake: Mistake) -> Process:
         arguments = mistake.command.format(**self.names).split()
-        return self._serving.start(
-            *arguments, *(self._serving.site.tls_options if mistake.tls else [])
-        )
+        tls = self._serving.site.tls_options_of(mistake.tls) if mistake.tls else []
+        return self._serving.start(*arguments, *tls)
 
 
 @pytest.fixture(scope="module")
@@ -305,7 +315,7 @@ def test_a_mistake_is_one_line_and_an_exit_code(name: str, bad_commands: BadComm
 def test_a_failed_command_leaves_no_file(serving: Serving, bad_commands: BadCommands) -> None:
     (serving.site.path / "kept.csv").write_text("as it was\n")
     serving.run(
-        *("predict", "--client", serving.address("telco"), "--ids", "ids.csv"),
+        *("predict", "--config", "telco.yaml", "--ids", "ids.csv"),
         *("--out", "kept.csv"),
         exit_code=8,
     )
@@ -352,7 +362,7 @@ def test_status_of_the_coordinator(serving: Serving) -> None:
 
 def test_status_of_a_client(serving: Serving) -> None:
     """Everything that it counts, it counts for one more request as it should."""
-    arguments = ["status", "--client", serving.address("bank")]
+    arguments = ["status", "--config", "bank.yaml"]
     before = json.loads(serving.run(*arguments, "--format", "json").stdout)
     serving.predict("bank")
     text, data = serving.start(*arguments), serving.start(*arguments, "--format", "json")
@@ -403,15 +413,15 @@ def test_status_tells_who_is_gone(serving: Serving) -> None:
     """Last but one in this file: it kills a client."""
     serving.clients["telco"].signal(signal.SIGKILL)
     serving.clients["telco"].wait_exit()
-    with Predictor(serving.address("bank")) as predictor:
+    with serving.clients["bank"].predictor() as predictor:
         eventually(lambda: not predictor.status()["peers"][1]["available"], "telco is missed")
         predictions = predictor.predict(serving.ids)
     assert predictions.peers["shop"] == ""
     assert predictions.peers["telco"]
     commands = [
-        serving.start("status", "--client", serving.address("bank")),
+        serving.start("status", "--config", "bank.yaml"),
         serving.start("status", "--coordinator", serving.site.address, *serving.site.tls_options),
-        serving.start("predict", "--client", serving.address("bank"), "--ids", "ids.csv"),
+        serving.start("predict", "--config", "bank.yaml", "--ids", "ids.csv"),
     ]
     assert [command.wait_exit() for command in commands] == [0, 0, 0]
     of_client, of_coordinator, predicted = commands

@@ -1,7 +1,8 @@
 """Predictions beyond loopback: over mutual TLS only. And a federation of one, by the way."""
 
 import pytest
-from harness import Federation, Site
+from federation import Federation
+from harness import Site
 
 from laser_vfl import Predictor
 from laser_vfl.core.errors import AddressError
@@ -13,7 +14,7 @@ def test_an_address_that_others_can_reach_demands_a_certificate(site: Site) -> N
     bound = alone.clients["bank"].wait_predict()
     assert bound.startswith("0.0.0.0:")
     address = bound.replace("0.0.0.0", "127.0.0.1")
-    tls = site.authority.issue("application")
+    tls = site.authority.issue("bank/crm")
     with Predictor(address, ca=tls["ca"], cert=tls["cert"], key=tls["key"]) as predictor:
         answer = predictor.predict(alone.ids)
     assert answer.roster == ("bank",)

@@ -14,7 +14,9 @@ import numpy as np
 import polars as pl
 import psutil
 import pytest
-from harness import Authority, Federation, People, Process, Site, eventually
+from federation import Federation
+from harness import Authority, Process, Site, eventually
+from people import People
 
 from laser_vfl import Predictor
 from laser_vfl.client.artifacts import StateDirectory
@@ -392,7 +394,7 @@ def _peer(federation: Federation, client: str, peer: str) -> dict[str, object]:
 
 def _peer_channel(federation: Federation, to: str, certificate: str) -> grpc.Channel:
     assert federation.site.authority is not None
-    return federation.site.authority.channel(federation.clients[to].wait_ready(), certificate)
+    return federation.site.authority.channel(federation.clients[to].wait_ready(), to, certificate)
 
 
 def _named(federation: Federation, ids: list[str]) -> pb.RepresentRequest:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from harness import People, Process, Site, eventually
+from harness import Process, Site, eventually
+from people import People
 
 ROSTER = ["bank", "shop"]
 

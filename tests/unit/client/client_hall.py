@@ -15,6 +15,7 @@ from laser_vfl.core.alignment import DIGEST_BYTES, align
 from laser_vfl.core.errors import AlignmentOver, AlignmentRefused
 from laser_vfl.core.purpose import Purpose
 from laser_vfl.v1 import coordinator_pb2 as pb
+from laser_vfl.wire.audit import Audit
 from laser_vfl.wire.credentials import Credentials
 
 
@@ -126,6 +127,7 @@ class Client:
     def __init__(self, wire, name, directory, per_day=100):
         self.name = name
         self.ledger = Ledger(directory / f"{name}.json", per_day)
+        self.audit = Audit(directory / f"{name}.jsonl")
         self.reception = RingReception()
         self._wire = wire
 
@@ -137,6 +139,7 @@ class Client:
             Credentials(),
             self.reception,
             self.ledger,
+            self.audit,
         )
         try:
             return await aligner.align(hall.call, scheme, lists, known)

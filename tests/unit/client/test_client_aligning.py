@@ -1,6 +1,7 @@
 """An alignment at its members: the same as one of plain ids, and whoever spoils it is named."""
 
 import asyncio
+import json
 from dataclasses import replace
 
 import pytest
@@ -210,3 +211,28 @@ def test_what_cannot_be_counted_sends_no_list(wire, tmp_path):
         assert not hall.lists
 
     play(scenario)
+
+
+def test_the_audit_log_says_with_whom_and_how_many(wire, tmp_path):
+    async def scenario(threads):
+        await all_align(wire, Hall(tuple(IDS)), tmp_path, IDS)
+
+    play(scenario)
+    [line] = map(json.loads, (tmp_path / "club.jsonl").read_text().splitlines())
+    assert (line["event"], line["outcome"]) == ("alignment", "aligned")
+    assert line["members"] == list(IDS)
+    assert line["num_rows"] == {"train": 1, "test": 0, "serve": 2}
+    assert "zoe" not in json.dumps(line)
+
+
+def test_the_audit_log_has_alignments_that_failed(wire, tmp_path):
+    async def scenario(threads):
+        client = Client(wire, "bank", tmp_path, per_day=1)
+        client.ledger.note()
+        with pytest.raises(LimitExceeded):
+            await client.align(Hall(tuple(IDS)), lists_of("bank", IDS["bank"]))
+
+    play(scenario)
+    [line] = map(json.loads, (tmp_path / "bank.jsonl").read_text().splitlines())
+    assert line["outcome"] == "failed"
+    assert "alignments within a day" in line["reason"]

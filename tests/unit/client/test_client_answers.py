@@ -13,7 +13,7 @@ from laser_vfl.core.errors import ContractError
 from laser_vfl.v1 import peer_pb2 as pb
 from laser_vfl.wire.tensors import encode_tensor
 
-SUBJECT = Subject("run-1", 3, torch.float32)
+SUBJECT = Subject("run-1", 3, torch.float32, 1e6)
 THREE = Named(bytes(3 * DIGEST_BYTES))
 
 
@@ -47,10 +47,11 @@ def test_nothing_held_is_an_answer_too():
         (response(0, rows=2), "expected"),
         (response(0, width=4), "expected"),
         (response(0, dtype=torch.float16), "expected"),
-        (response(0, value=float("nan")), "not finite"),
-        (response(0, value=float("inf")), "not finite"),
+        (response(0, value=float("nan")), "expected finite numbers"),
+        (response(0, value=float("inf")), "expected finite numbers"),
+        (response(0, value=1e6), "a norm of at most 1e"),
     ],
-    ids=["bytes", "beyond", "descend", "twice", "rows", "width", "dtype", "nan", "inf"],
+    ids=["bytes", "beyond", "descend", "twice", "rows", "width", "dtype", "nan", "inf", "long"],
 )
 def test_what_does_not_fit_the_question_is_refused(message, problem):
     with pytest.raises(ContractError, match=problem):

@@ -2,6 +2,8 @@
 
 import json
 import stat
+import threading
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from laser_vfl.client.artifacts import KEY_BYTES, StateDirectory, is_run_id
-from laser_vfl.core.errors import DataError, TrainingStopped
+from laser_vfl.core.errors import ConfigError, DataError, TrainingStopped
 
 IDS = (["ada", "bob", "cyd"], ["cyd", "dan", "ada"], ["eve"])
 
@@ -35,6 +37,29 @@ def naming(state):
 @pytest.fixture
 def file(state, naming):
     return state.path / "models" / naming.run / "naming.safetensors"
+
+
+def test_one_daemon_at_a_time(state):
+    other = StateDirectory(state.path)
+    refused = pytest.raises(ConfigError, match="another daemon uses the directory")
+    with state.held(), refused, other.held(patience_s=0.1):
+        pass
+    with other.held(patience_s=0.0):
+        pass
+
+
+def test_a_daemon_that_is_about_to_end_is_waited_for(state):
+    with ExitStack() as first:
+        first.enter_context(state.held())
+        threading.Timer(0.1, first.close).start()
+        with StateDirectory(state.path).held():
+            pass
+
+
+def test_a_lock_that_cannot_be_opened_is_named(state):
+    (state.path / "lock").mkdir()
+    with pytest.raises(ConfigError, match="cannot be written"), state.held():
+        pass
 
 
 def test_the_own_key_is_made_once_and_is_private(state):

@@ -13,7 +13,7 @@ from laser_vfl.client.asking import Asker
 from laser_vfl.v1 import peer_pb2 as pb
 from laser_vfl.wire.credentials import Credentials
 
-SUBJECT = Subject("run-1", 2, torch.float32)
+SUBJECT = Subject("run-1", 2, torch.float32, 1e6)
 GOOD = pb.RepresentResponse(places=b"\0\0\0\0")
 GOOD.representations.CopyFrom(
     pb.RepresentResponse().representations.__class__(dtype=1, shape=[1, 2], data=b"\0" * 8)
@@ -49,7 +49,7 @@ def play(monkeypatch, answers, scenario):
             "open_represent",
             lambda channel: Call(answers.pop(0) if len(answers) > 1 else answers[0]),
         )
-        asker = Asker("shop", "127.0.0.1:1", sender="bank", credentials=Credentials())
+        asker = Asker("shop", "127.0.0.1:1", sender="bank", credentials=Credentials(), options=[])
         try:
             async with asyncio.timeout(10):
                 await scenario(asker)

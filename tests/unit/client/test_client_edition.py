@@ -35,12 +35,12 @@ def edition_of(naming):
 
 
 def at(edition, *ids):
-    return edition.named_to("shop", digests_at("bank", ids))
+    return edition.named_to(["shop"], digests_at("bank", ids))["shop"]
 
 
 def test_without_an_alignment_people_are_named_by_digest():
     asked = digests_at("bank", ["ada", "bob"])
-    named = edition_of(None).named_to("shop", asked)
+    named = edition_of(None).named_to(["shop"], asked)["shop"]
     assert (named.names, named.alignment, named.at) == (asked.tobytes(), "", None)
 
 
@@ -66,6 +66,22 @@ def test_new_names_are_used_once_all_have_had_the_time_to_hear_of_them(clock):
         clock.now += passed_s
         named = at(edition, "ada", "bob", "dan")
         assert (named.alignment, named.at.tolist()) == (alignment, places)
+
+
+def test_one_question_names_people_to_all_peers_by_the_same_alignment(clock):
+    """Time passes while peers are gone through; what some know and some do not is not mixed."""
+    older, _ = namings(BEFORE, id="first")
+    newer, _ = namings(AFTER, id="second")
+    edition = edition_of(older)
+    edition.rename(newer)
+
+    def peers():
+        for name in ROSTER[:2]:
+            yield name
+            clock.now += SPREAD_S
+
+    named = edition.named_to(peers(), digests_at("bank", ["ada", "bob", "dan"]))
+    assert [one.alignment for one in named.values()] == ["first", "first"]
 
 
 def test_the_first_names_are_used_at_once(clock):

@@ -1,11 +1,14 @@
 """On the way into a run: an alignment that fails here or elsewhere is not the end of the daemon."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from laser_vfl.client.joining import Wish, join
+from laser_vfl.client.joining import Joined, Wish, join
+from laser_vfl.client.run_record import RunRecord
 from laser_vfl.client.session import Welcome
+from laser_vfl.core.alignment import ClientAlignment, Group
 from laser_vfl.core.errors import (
     AlignmentOver,
     AlignmentRefused,
@@ -31,6 +34,24 @@ def called(id, purpose=pb.PURPOSE_RUN):
     return pb.Directive(gathering=pb.Gathering(wanted=True, call=call))
 
 
+SETTINGS = TrainingSettings(representation_dim=4, batch_size=4, epochs=1)
+
+
+def record(run):
+    """What a client keeps of a run."""
+    tables = {table: ClientAlignment((Group(3, 1),), {0: [0]}) for table in ("train", "test")}
+    return RunRecord(run, ROSTER, "ecdh", SETTINGS, (), tables, "")
+
+
+def gathering(run):
+    return pb.Directive(gathering=pb.Gathering(run=run, wanted=True))
+
+
+def training(run):
+    """What is told once a run is under way; its seed is not that of the settings."""
+    return pb.Directive(training=pb.Training(view=pb.View(run=run, seed=42, heads=["shop"])))
+
+
 STOPPED = pb.Directive(stopped=pb.Stopped(run="run-1", reason="that is all for today"))
 
 
@@ -39,21 +60,22 @@ class Session:
 
     def __init__(self, *directives, on_refusal=None):
         self.refusals = []
+        self.reports = []
+        self.opened_with = []
         self._directives = list(directives)
         self._on_refusal = on_refusal
 
     async def register(self, *, wants_run):
-        settings = TrainingSettings(representation_dim=4, batch_size=4, epochs=1)
-        return Welcome(1, ROSTER, settings, "ecdh")
+        return Welcome(1, ROSTER, SETTINGS, "ecdh")
 
-    def open(self):
-        pass
+    def open(self, run=""):
+        self.opened_with.append(run)
 
     async def close(self, reason=""):
         pass
 
     def report(self, **status):
-        pass
+        self.reports.append(status)
 
     async def directive(self, wanted):
         while not wanted(self._directives[0]):
@@ -70,13 +92,18 @@ class Session:
 
 
 class Applicant:
-    """Takes part in alignments as the test says."""
+    """Takes part in alignments as the test says, and has the record of a run or not."""
 
-    def __init__(self, *outcomes):
+    def __init__(self, *outcomes, record=None):
         self.attended = []
         self._outcomes = list(outcomes)
+        self._record = record
 
-    def accept(self, welcome):
+    @property
+    def unfinished_run(self):
+        return self._record.run if self._record else ""
+
+    async def accept(self, welcome):
         pass
 
     async def prepare(self):
@@ -84,7 +111,16 @@ class Applicant:
 
     async def attend(self, call):
         self.attended.append(call.id)
-        raise self._outcomes.pop(0)
+        outcome = self._outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def keep(self, aligned, settings):
+        return record(aligned)
+
+    async def recall(self, run):
+        return self._record if run == self.unfinished_run else None
 
 
 def join_until_stopped(session, applicant):
@@ -163,3 +199,51 @@ def test_a_call_that_makes_no_sense_is_not_followed():
     with pytest.raises(ContractError):
         asyncio.run(run())
     assert not applicant.attended
+
+
+def joined(session, applicant):
+    async def run():
+        async with asyncio.timeout(5):
+            return await join(session, "bank", applicant, Wish(wants_run=True, patience_s=1.0))
+
+    return asyncio.run(run())
+
+
+def with_view(kept):
+    """The record of a run once the coordinator has said with which seed and heads it goes."""
+    settings = SETTINGS.model_copy(update={"seed": 42})
+    return replace(kept, settings=settings, heads=("shop",))
+
+
+def test_the_run_that_it_was_aligned_for_begins_with_the_seed_and_heads_of_its_view():
+    session = Session(called("run-1"), gathering("run-1"), training("run-1"))
+    assert joined(session, Applicant("run-1")) == Joined(with_view(record("run-1")), is_new=True)
+    assert session.opened_with == [""]
+    assert {"state": pb.CLIENT_STATE_READY, "run": "run-1"} in session.reports
+
+
+def test_a_restarted_client_comes_back_to_its_run():
+    session, kept = Session(training("run-1")), record("run-1")
+    assert joined(session, Applicant(record=kept)) == Joined(with_view(kept), is_new=False)
+    assert session.opened_with == ["run-1"]
+
+
+def test_a_run_that_finished_without_it_is_still_its_own():
+    session, kept = Session(pb.Directive(finished=pb.Finished(run="run-1"))), record("run-1")
+    assert joined(session, Applicant(record=kept)) == Joined(kept, is_new=False)
+
+
+def test_a_run_of_which_it_has_nothing_is_not_joined():
+    session = Session(training("run-0"), STOPPED)
+    join_until_stopped(session, Applicant(record=record("run-1")))
+    assert session.reports == [{"run": ""}]
+
+
+def test_somebody_lost_before_the_start_means_another_alignment():
+    session = Session(
+        called("run-1"), gathering("run-1"), called("run-2"), gathering("run-2"), training("run-2")
+    )
+    applicant = Applicant("run-1", "run-2")
+    assert joined(session, applicant).record.run == "run-2"
+    assert applicant.attended == ["run-1", "run-2"]
+    assert {"state": pb.CLIENT_STATE_JOINING, "run": ""} in session.reports

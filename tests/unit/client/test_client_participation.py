@@ -2,14 +2,16 @@
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from client_hall import Hall
 
+from laser_vfl.client import participation as participation_module
 from laser_vfl.client.listing import Keys
 from laser_vfl.client.participation import Means, Participation
-from laser_vfl.client.session import Welcome
+from laser_vfl.client.session import RunStopped, Welcome
 from laser_vfl.core.errors import (
     AlignmentOver,
     AlignmentRefused,
@@ -52,12 +54,16 @@ def participation(outcome=None, session=None):
         own=None,
         device=None,
         credentials=None,
-        state=None,
+        state=SimpleNamespace(unfinished_run=lambda: ""),
         session=session or Session(),
         serving=None,
+        peer_server=None,
         reception=None,
         aligner=None,
         keys=Keys(b"digest", b"order"),
+        forgotten=None,
+        audit=None,
+        address="bank:1",
     )
     return Aligning(means, None)
 
@@ -204,7 +210,7 @@ def test_a_client_that_knows_its_roster_joins_no_other(roster):
     part._means.config.where = lambda key: f"bank.yaml: {key}"
     part._means.config.id_secret_file = None
     with pytest.raises(MismatchError, match="the coordinator's clients are"):
-        part.accept(welcome(*roster))
+        asyncio.run(part.accept(welcome(*roster)))
 
 
 def test_newcomers_are_not_named_by_a_roster_that_has_changed():
@@ -217,3 +223,26 @@ def test_newcomers_are_not_named_by_a_roster_that_has_changed():
     part._means, part.roster = means, ("bank", "museum", "shop")
     with pytest.raises(DataError, match="the roster has changed"):
         asyncio.run(part.attend(attended))
+
+
+@pytest.mark.parametrize(("stopped", "ended"), [("run-1", ["run-1"]), ("run-2", [])])
+def test_who_is_barred_from_a_run_does_not_try_to_come_back_to_it(stopped, ended, monkeypatch):
+    part, found = participation(), []
+    part._comeback.run = "run-1"
+    progress = SimpleNamespace(reset=lambda checkpoints: None)
+    state = SimpleNamespace(end_run=found.append, run_directory=lambda run: Path("nowhere"))
+    part._comeback._state = state
+    part._means = replace(
+        part._means,
+        session=SimpleNamespace(progress=progress),
+        serving=SimpleNamespace(current=None),
+    )
+
+    async def join(*_):
+        raise RunStopped("it broke the contract", run=stopped)
+
+    monkeypatch.setattr(participation_module, "join", join)
+    with pytest.raises(RunStopped):
+        asyncio.run(part._take_part())
+    assert found == ended
+    assert part.unfinished_run == ("" if ended else "run-1")

@@ -9,6 +9,7 @@ from laser_vfl.client.holdings import Holdings, Rowset
 from laser_vfl.client.questions import resolve
 from laser_vfl.data import blind_ids
 from laser_vfl.v1 import prediction_pb2 as pb
+from laser_vfl.wire.requests import encode_request
 
 SECRET = b"a secret of the clients alone"
 
@@ -34,7 +35,10 @@ class Changing:
         return next(self._versions)
 
 
-SERVING = SimpleNamespace(blind=blind, config=SimpleNamespace(name="bank"))
+FORGOTTEN = SimpleNamespace(are=lambda ids: np.array([id == "person-7" for id in ids], dtype=bool))
+SERVING = SimpleNamespace(
+    blind=blind, config=SimpleNamespace(name="bank"), forgotten=FORGOTTEN, visit=lambda *_: None
+)
 
 
 def test_rows_are_those_of_the_ids():
@@ -52,3 +56,25 @@ def test_nobody_gets_the_features_of_another_while_rows_are_replaced():
     edition = Changing(held("person-1", "person-2"), held("person-2", "person-1"))
     rows = resolve(SERVING, edition, pb.PredictRequest(ids=["person-1"]))
     assert rows.inputs.tolist() == [[1.0]]
+
+
+def test_features_of_somebody_forgotten_are_refused_and_the_others_answered():
+    encoding = SimpleNamespace(
+        column_names=("age",), text_columns=(), apply=lambda table: table.features.to_numpy().copy()
+    )
+    visited = []
+    serving = SimpleNamespace(
+        blind=blind,
+        config=SERVING.config,
+        forgotten=FORGOTTEN,
+        visit=lambda edition, ids, digests: visited.extend(ids),
+    )
+    edition = SimpleNamespace(model=SimpleNamespace(encoding=encoding))
+    array = np.array([[6.0], [7.0], [8.0]], dtype=np.float32)
+    request = encode_request(["person-6", "person-7", "person-8"], None, array)
+    rows = resolve(serving, edition, request)
+    assert rows.places.tolist() == [0, 2]
+    assert rows.inputs.tolist() == [[6.0], [8.0]]
+    assert rows.errors == {1: "bank has forgotten this sample"}
+    assert visited == ["person-6", "person-8"]
+    assert np.array_equal(rows.digests, blind(["person-6", "person-8"]))

@@ -179,6 +179,23 @@ def test_fewer_points_than_were_committed_to(hostile, owner):
 
 
 @OWNERS
+def test_a_list_that_stops_half_way(hostile, owner, monkeypatch):
+    monkeypatch.setattr(ring_module, "NEXT_S", 0.1)
+    monkeypatch.setattr(ring_module, "HOP_S", 0.1)
+
+    async def scenario(here):
+        call = here.wire.open(ring_module.open_channel("shop:1"))
+        await call.write(here.first(owner))
+        await call.write(pb.HandOnRequest(points=list_of(owner)[:32]))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call
+        here.check_refused(refused.value, "nothing came for", gone=True)
+        here.check_went_no_further(owner)
+
+    hostile(scenario)
+
+
+@OWNERS
 def test_no_points_at_all(hostile, owner):
     async def scenario(here):
         here.check_refused(await here.send(owner), "after 0 of 6 points", gone=True)

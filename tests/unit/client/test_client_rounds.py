@@ -64,14 +64,14 @@ class Refusing(Peer):
 
 def edition():
     model = SimpleNamespace(roster=ROSTER, me=0, addresses=dict.fromkeys(ROSTER, "x:1"))
-    subject = Subject("run-1", 2, torch.float32)
+    subject = Subject("run-1", 2, torch.float32, 1e6)
     return SimpleNamespace(
         model=model,
         subject=subject,
         max_rows=100,
         representation=Forward(),
         head=Forward(),
-        named_to=lambda peer, digests: Named(digests.tobytes()),
+        named_to=lambda peers, digests: dict.fromkeys(peers, Named(digests.tobytes())),
     )
 
 

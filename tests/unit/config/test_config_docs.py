@@ -32,7 +32,12 @@ def test_every_key_of_the_coordinator_is_documented_and_no_other() -> None:
 
 
 def test_every_key_of_the_client_is_documented_and_no_other() -> None:
-    tls = {"tls.ca", "tls.cert", "tls.key"}  # documented once, with the coordinator
+    tls = {
+        "tls.ca",
+        "tls.authorities",
+        "tls.cert",
+        "tls.key",
+    }  # documented once, with the coordinator
     assert keys_documented("client.yaml") | tls == keys_of(ClientConfig)
 
 

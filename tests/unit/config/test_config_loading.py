@@ -274,6 +274,12 @@ def test_a_floor_needs_a_schedule() -> None:
     assert config.optimizer.lr_floor == 0.1
 
 
+def test_noise_needs_a_bound() -> None:
+    assert ": privacy.noise: " in refusal(CLIENT + "privacy: {noise: 0.5}\n")
+    config = load_client(CLIENT + "privacy: {noise: 0.5, clip: 1.0, delta: 1.0e-6}\n")
+    assert (config.privacy.noise, config.privacy.clip, config.privacy.delta) == (0.5, 1.0, 1e-6)
+
+
 def test_optional_keys_may_be_left_empty() -> None:
     config = load_client(edited(CLIENT, "label: churned", "label:") + "tls:\n")
     assert config.data.label is None

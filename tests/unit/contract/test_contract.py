@@ -10,7 +10,8 @@ import pytest
 
 from laser_vfl.client.naming import NAME
 from laser_vfl.core.settings import TrainingSettings
-from laser_vfl.v1 import coordinator_pb2, peer_pb2, tensor_pb2
+from laser_vfl.v1 import coordinator_pb2, peer_pb2, prediction_pb2, tensor_pb2
+from laser_vfl.wire.access import ACCESS
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -199,3 +200,15 @@ def test_a_coordinator_loads_neither_torch_nor_the_tensor_codec_nor_the_curve(tm
             "laser_vfl.data.points",
         }
         assert not foreign & set(modules)
+
+
+def test_every_call_of_the_contract_says_who_may_make_it():
+    services = [
+        service
+        for module in (coordinator_pb2, peer_pb2, prediction_pb2)
+        for service in module.DESCRIPTOR.services_by_name.values()
+    ]
+    calls = {
+        f"/{service.full_name}/{method.name}" for service in services for method in service.methods
+    }
+    assert calls == {call for call in ACCESS if not call.startswith("/grpc.")}

@@ -16,6 +16,15 @@ TABLES = (pb.TABLE_TRAIN, pb.TABLE_TEST, pb.TABLE_SERVE)
 POINT, OTHER = bytes([1] * 32), bytes([2] * 32)
 
 
+class NoMemory:
+    """Stands in for the disk: all is written as soon as it is so."""
+
+    is_up_to_date = True
+
+    def keep(self, federation):
+        """There is nothing to write to."""
+
+
 class Caller:
     """One client's calls, and its session, which stays open until it hangs up."""
 
@@ -23,7 +32,6 @@ class Caller:
         self.service = service
         self.client = client
         self.incarnation = 0
-        self.certificate = ""
         self.heard = asyncio.Queue()
         self._beats = asyncio.Queue()
         self._session = None
@@ -82,7 +90,7 @@ class Caller:
         return alignment
 
     async def fetch(self, alignment):
-        fetched = Fetched(self)
+        fetched = Fetched()
         await self.service.FetchAlignment(
             self._message(pb.FetchAlignmentRequest, alignment), fetched
         )
@@ -99,15 +107,6 @@ class Caller:
 
     async def write(self, directive):
         self.heard.put_nowait(directive)
-
-    def auth_context(self):
-        """Its certificate, if it has one."""
-        if not self.certificate:
-            return {}
-        return {
-            "transport_security_type": [b"ssl"],
-            "x509_common_name": [self.certificate.encode()],
-        }
 
     def _message(self, kind, alignment, commitments=None):
         keys = {} if commitments is None else {"commitments": commitments}
@@ -129,19 +128,19 @@ class Caller:
 class Fetched:
     """What is written to a client that fetches its rows."""
 
-    def __init__(self, caller):
+    def __init__(self):
         self.messages = []
-        self.auth_context = caller.auth_context
 
     async def write(self, message):
         self.messages.append(message)
 
 
-def play_out(scene, *roster, scheme="ecdh"):
+def play_out(scene, *roster, scheme="ecdh", memory=None):
     """Run a scene with a service and a caller for each client."""
 
     async def play():
-        service = CoordinatorService("churn", SETTINGS, Play(*roster, scheme=scheme).federation)
+        federation = Play(*roster, scheme=scheme).federation
+        service = CoordinatorService("churn", SETTINGS, federation, memory or NoMemory())
         async with asyncio.timeout(10):
             await scene(service, *(Caller(service, name) for name in roster))
 

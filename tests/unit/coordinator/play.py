@@ -1,18 +1,21 @@
 """A federation in a play: real rules, a clock that is told the time, clients that behave."""
 
 import hashlib
+import json
 import math
 
 import numpy as np
 
 from laser_vfl.coordinator.alignment import group_lists
-from laser_vfl.coordinator.directives import Commitment, State, View
+from laser_vfl.coordinator.directives import Commitment, Link, Report, State, Training
 from laser_vfl.coordinator.federation import Federation
 from laser_vfl.coordinator.run import Run
+from laser_vfl.coordinator.suspicion import Rules
 
 SEED = 7
 
 TIMEOUT_S = 10.0
+RESTART_GRACE_S = 30.0
 
 TAKEN = "taken"
 PHASES = ["called", "committed", "submitted", TAKEN]
@@ -35,6 +38,8 @@ class Play:
         *roster,
         start=None,
         step_timeout_s=math.inf,
+        quorum=1,
+        on_lost="continue",
         scheme="ecdh",
         members_of=None,
         is_obliging=True,
@@ -46,17 +51,26 @@ class Play:
         self.sessions = {}
         self.clients = {}
         self.is_obliging = is_obliging
+        self.cuts = set()
+        """Pairs of clients between which no stream is up."""
+        self.stopped = {}
+        """Up to which generation each process has stopped."""
         self.says = {}
         """What every heartbeat of a client says besides, while it is the same registration."""
         self.tables = {}
         """The people in each table of a registration that has read them."""
         numbers = iter(range(1, 10_000))
         seeds = iter(range(1001, 1100))
-        self.federation = Federation(
+        self._found = lambda: Federation(
             roster,
             start=start,
-            heartbeat_timeout_s=TIMEOUT_S,
-            step_timeout_s=step_timeout_s,
+            rules=Rules(
+                quorum=quorum,
+                on_lost=on_lost,
+                heartbeat_timeout_s=TIMEOUT_S,
+                step_timeout_s=step_timeout_s,
+                restart_grace_s=RESTART_GRACE_S,
+            ),
             seed=SEED,
             new_seed=lambda: next(seeds),
             new_run_id=lambda: f"run-{next(numbers)}",
@@ -65,6 +79,7 @@ class Play:
             alignment_timeout_s=alignment_timeout_s,
             members_of=members_of,
         )
+        self.federation = self._found()
         self.federation.tick(self.now)
 
     def note(self, event, subject, reason):
@@ -129,11 +144,85 @@ class Play:
             client = self.clients[name]
             says = {"prepared": client.incarnation in self.tables}
             says |= self.says.get(client.incarnation, {}) | keys
-            self.federation.heartbeat(client, state, run, next_step, self.now, **says)
+            report = Report(state=state, run=run, next_step=next_step, **says)
+            self.federation.heartbeat(client, report, self.now)
             self.act()
 
     def ready(self, *names, run="run-1"):
         self.beat(*names, state=State.READY, run=run)
+
+    @property
+    def membership(self):
+        return self.federation.run.membership
+
+    @property
+    def view(self):
+        return self.membership.view
+
+    @property
+    def stop(self):
+        """The generation that members are told to stop; 0 while they are not."""
+        return self.membership.directive().stop
+
+    @property
+    def departures(self):
+        return [(gone.client, gone.reason) for gone in self.membership.departures]
+
+    def train(self, *names, **says):
+        """Be at a step of the run under way."""
+        self.beat(*names, state=State.RUNNING, run=self.view.run, **says)
+
+    def answer(self, **next_steps):
+        """Stop as told, each with its first step that is not done."""
+        for name, next_step in next_steps.items():
+            self.train(name, stopped=self.stop, next_step=next_step)
+
+    def links(self, name):
+        """A client's streams to all others."""
+        return {
+            other.incarnation: Link({name, other.client} not in self.cuts)
+            for other in self.clients.values()
+            if other.client != name
+        }
+
+    def live(self, seconds, **next_steps):
+        """Let time pass. The named stop when told, each at its step, and begin by the next view."""
+        until = self.now + seconds
+        while self.now < until:
+            self.now += 0.5
+            for name, next_step in next_steps.items():
+                self.heed(name, next_step)
+            self.tick()
+
+    def heed(self, name, next_step):
+        """Do as told, like a member that is at this step, or like one that could join there."""
+        client, run = self.clients[name], self.view.run
+        says = {"next_step": next_step, "links": self.links(name)}
+        if not self.view.has(name, client.incarnation):
+            self.beat(name, state=State.READY, run=run, **says)
+            return
+        before = self.stopped.get(client.incarnation, 0)
+        stopped = self.stopped[client.incarnation] = max(before, self.stop)
+        self.train(name, stopped=stopped if stopped >= self.view.generation else 0, **says)
+
+    def come_back(self, name, **says):
+        """Start another process of a client that has something of the run."""
+        self.clients[name] = self.register(
+            name, nonce=f"{name} at {self.now}", wants_run=False, address=f"{name}:2"
+        )
+        self.sessions[name] = self.federation.connected(self.clients[name], self.now)
+        self.beat(name, run=self.view.run, **says)
+
+    def restart(self):
+        """Kill the coordinator and start another on the same disk; who was connected comes back."""
+        stored, run = json.dumps(self.federation.snapshot()), self.federation.run
+        self.federation = self._found()
+        self.federation.restore(json.loads(stored), run.alignments if run else {}, self.now)
+        for name, before in list(self.clients.items()):
+            self.clients[name] = after = self.federation.registry.get(name, before)
+            if before.in_session and after is not before:
+                self.sessions[name] = self.federation.connected(after, self.now)
+                self.federation.heartbeat(after, before.report, self.now)
 
     def disconnect(self, name):
         self.federation.disconnected(self.clients[name], self.sessions[name], self.now)
@@ -217,12 +306,12 @@ class Play:
         self.federation.dry_run(self.clients[name])
         self.tick()
 
-    def wait(self, seconds, *names, state=State.RUNNING, run="run-1"):
+    def wait(self, seconds, *names, state=State.RUNNING, run="run-1", **says):
         """Let time pass in the coordinator's own small ticks; the named ones keep beating."""
         until = self.now + seconds
         while self.now < until:
             self.now += 0.5
-            self.beat(*names, state=state, run=run)
+            self.beat(*names, state=state, run=run, **says)
             self.tick()
 
     def rest(self, seconds, *names):
@@ -240,7 +329,7 @@ def started(*roster, **keys):
     for name in roster:
         play.join(name, 1, 2)
     play.ready(*roster)
-    assert isinstance(play.directive(roster[0]), View)
+    assert isinstance(play.directive(roster[0]), Training)
     play.beat(*roster, state=State.RUNNING, run="run-1")
     return play
 

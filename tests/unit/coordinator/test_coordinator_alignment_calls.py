@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from coordinator_calls import OTHER, POINT, TABLES, called, play_out
 
+from laser_vfl.coordinator import service as service_module
 from laser_vfl.core.errors import (
     AlignmentOver,
     AlignmentRefused,
@@ -16,6 +17,8 @@ from laser_vfl.core.errors import (
 )
 from laser_vfl.core.purpose import TABLES_UNFIT
 from laser_vfl.v1 import coordinator_pb2 as pb
+from laser_vfl.wire.access import calling_as
+from laser_vfl.wire.identity import client_of
 
 
 def test_an_alignment_from_the_call_to_the_rows():
@@ -86,6 +89,33 @@ def test_a_list_that_is_refused_ends_the_alignment_and_all_hear_why(pieces, tabl
         await b.submit("run-1")
         with pytest.raises(ContractError, match=reason):
             await a.submit("run-1", *pieces, tables=[table])
+        await check_ended("run-1", reason, a, b)
+
+    play_out(scene, "a", "b")
+
+
+@pytest.mark.parametrize(
+    ("pause_s", "reason"), [(60.0, "nothing came for 0.2 s"), (0.05, "comes too slowly")]
+)
+def test_a_list_that_does_not_come_on_ends_the_alignment(pause_s, reason, monkeypatch):
+    """Silence, and pieces that are always just in time."""
+    monkeypatch.setattr(service_module, "NEXT_S", 0.2)
+
+    async def scene(service, a, b):
+        await called(a, b)
+        await a.commit("run-1", num_points=100)
+        await b.commit("run-1")
+
+        async def pieces():
+            yield pb.SubmitIdsRequest(
+                client="a", incarnation=a.incarnation, alignment="run-1", table=pb.TABLE_TRAIN
+            )
+            for number in range(100):
+                await asyncio.sleep(pause_s)
+                yield pb.SubmitIdsRequest(blinded=bytes([number] * 32))
+
+        with pytest.raises(ContractError, match=reason):
+            await service.SubmitIds(pieces(), a)
         await check_ended("run-1", reason, a, b)
 
     play_out(scene, "a", "b")
@@ -226,7 +256,6 @@ def test_the_next_dry_run_begins_when_all_have_their_rows():
 
 def test_nobody_speaks_for_another():
     async def scene(service, a, b):
-        a.certificate, b.certificate = "a", "b"
         await called(a, b)
         for caller in (a, b):
             await caller.commit("run-1")
@@ -242,7 +271,10 @@ def test_nobody_speaks_for_another():
             lambda: service.Session(b._requests(), b),
         ):
             b.beat()
-            with pytest.raises(IdentityError, match='the certificate names "b", not "a"'):
+            with (
+                calling_as(client_of("churn", "b")),
+                pytest.raises(IdentityError, match='names spiffe://churn/client/b, not client "a"'),
+            ):
                 await deed()
         b.client, b.incarnation = "b", mine
         await b.submit("run-1")

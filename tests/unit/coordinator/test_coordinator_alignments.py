@@ -184,7 +184,7 @@ def leave(play, name, how, *others):
     if how == "session":
         play.disconnect(name)
     elif how == "stopped":
-        play.federation.stopped(play.clients[name], "out of memory")
+        play.federation.gone(play.clients[name], "out of memory")
     elif how == "silence":
         play.rest(TIMEOUT_S + 1, *others)
     else:

@@ -3,7 +3,7 @@
 import pytest
 from play import Play, finished, started
 
-from laser_vfl.coordinator.directives import Finished, Gathering, State, Stopped, View
+from laser_vfl.coordinator.directives import Finished, Gathering, State, Training
 from laser_vfl.core.errors import AlignmentOver, MismatchError, NotRegistered
 
 
@@ -20,7 +20,7 @@ def test_a_verdict_ends_a_registration_and_the_same_process_gets_a_fresh_one(end
     assert old.verdict == Finished("run-1")
     new = ended.register("a", wants_run=False)
     assert new.incarnation > old.incarnation
-    assert (new.verdict, new.prepared, new.in_session) == (None, False, False)
+    assert (new.verdict, new.report.prepared, new.in_session) == (None, False, False)
     assert ended.register("a", wants_run=False) is new
     assert not ended.federation.knows(old)
     with pytest.raises(NotRegistered):
@@ -32,24 +32,24 @@ def test_the_end_of_the_old_session_does_not_harm_the_new_registration(ended):
     old, old_session = ended.clients["a"], ended.sessions["a"]
     ended.join("a", 1)
     ended.federation.disconnected(old, old_session, ended.now)
-    ended.federation.stopped(old, "it was stopped")
+    ended.federation.gone(old, "it was stopped")
     assert ended.federation.find("a", ended.clients["a"].incarnation) is ended.clients["a"]
     assert ended.clients["a"].complete
     assert ended.federation.addresses() == (("a", "a:1"), ("b", "b:1"))
 
 
-def test_the_end_of_the_old_session_does_not_stop_the_next_run(ended):
+def test_the_end_of_the_old_session_does_not_change_the_next_run(ended):
     old, old_session = dict(ended.clients), dict(ended.sessions)
     for name in ("a", "b"):
         ended.join(name, 1)
     ended.ready("a", "b", run="run-2")
     for name in ("a", "b"):
         ended.federation.disconnected(old[name], old_session[name], ended.now)
-        ended.federation.stopped(old[name], "it was stopped")
+        ended.federation.gone(old[name], "it was stopped")
         assert ended.federation.directive(old[name]) == Finished("run-1")
-    assert isinstance(ended.directive("a"), View)
     ended.wait(5, "a", "b", run="run-2")
-    assert isinstance(ended.directive("b"), View)
+    assert isinstance(ended.directive("b"), Training)
+    assert (ended.view.generation, ended.stop) == (1, 0)
 
 
 def test_an_old_registration_blames_nobody_of_the_next_run(ended):
@@ -58,19 +58,24 @@ def test_an_old_registration_blames_nobody_of_the_next_run(ended):
         ended.join(name, 1)
     ended.ready("a", "b", run="run-2")
     ended.disconnect("b")
-    ended.federation.stopped(old, "no frame of b in 60 s")
+    ended.federation.gone(old, "no frame of b in 60 s")
     for run in ("run-1", "run-2"):
         with pytest.raises(AlignmentOver):
             ended.federation.outcome(old, run)
-    assert isinstance(ended.directive("a"), View)
+    assert isinstance(ended.directive("a"), Training)
+    assert ended.stop == 0
 
 
-def test_a_stopped_run_is_renewed_alike():
+def test_who_leaves_a_run_under_way_may_register_anew_and_come_back():
     play = started("a", "b")
-    play.federation.stopped(play.clients["b"], "the disk is full")
-    assert isinstance(play.directive("a"), Stopped)
-    play.join("a", 1)
-    assert play.directive("a") == Gathering("", ("b",), True)
+    play.federation.gone(play.clients["b"], "the disk is full")
+    old = play.clients["b"]
+    play.come("b", wants_run=False)
+    assert play.clients["b"].incarnation > old.incarnation
+    assert play.directive("b") == Gathering("", (), False), "it does not say that it could"
+    play.beat("b", run="run-1")
+    assert play.directive("b") == play.directive("a")
+    assert play.stop == 1
 
 
 def test_another_process_is_refused_also_after_a_verdict(ended):

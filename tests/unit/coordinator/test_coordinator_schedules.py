@@ -7,7 +7,14 @@ import pytest
 from play import Play, digests
 
 from laser_vfl.coordinator.alignment import Alignment, group_lists
-from laser_vfl.coordinator.directives import Finished, Gathering, StartRule, State, Stopped, View
+from laser_vfl.coordinator.directives import (
+    Finished,
+    Gathering,
+    StartRule,
+    State,
+    Stopped,
+    Training,
+)
 from laser_vfl.core.errors import LaserError
 from laser_vfl.core.purpose import Purpose
 
@@ -51,14 +58,12 @@ class Watched(Play):
                 self.under_way = None
         elif event == "started":
             assert self.under_way is None
-            assert tuple(subject.alignments) == subject.members
+            assert not subject.alignments, "all have their rows"
             assert self.listed_by[subject.id] == {
                 name: self.clients[name].incarnation for name in subject.members
             }
             for name in subject.members:
                 assert self.federation.knows(self.clients[name])
-                told = subject.alignments[name]["train"]
-                assert told.num_rows == len(self.listed(name, "train"))
 
     def listed(self, name, table):
         """Everybody keeps to its lists, read or not."""
@@ -111,11 +116,15 @@ class Watched(Play):
             case Gathering(run=""):
                 self.do_part(name)
             case Gathering(run=run):
-                assert self.outcome(name, run) is not None
+                assert self.outcome(name, run)["train"].num_rows == len(self.listed(name, "train"))
                 self.ready(name, run=run)
-            case View(run=run):
-                done = self.clients[name].state is not State.READY
-                self.beat(name, state=State.FINISHED if done else State.RUNNING, run=run)
+            case Training(view=view) if not view.has(name, self.clients[name].incarnation):
+                self.arrive(name, wants_run=False)
+            case Training(stop=stop):
+                report = self.clients[name].report
+                done = not (stop or report.stopped or report.state is State.READY)
+                state = State.FINISHED if done else State.RUNNING
+                self.beat(name, state=state, run=self.view.run, stopped=stop)
             case Stopped() | Finished():
                 self.arrive(name, wants_run=False)
 
@@ -153,7 +162,7 @@ class Watched(Play):
             self.die(name)
         elif event == "stop":
             self.alive.discard(name)
-            self.federation.stopped(self.clients[name], "it was stopped")
+            self.federation.gone(self.clients[name], "it was stopped")
         elif event == "refuse" and self.under_way:
             is_gone = chance.random() < 0.5
             self.refuse(name, chance.choice(ROSTER), unreachable=is_gone)
@@ -189,7 +198,7 @@ class Watched(Play):
             if name not in self.there() or self.clients[name].verdict:
                 self.arrive(name)
             if name in self.there():
-                if not self.clients[name].prepared:
+                if not self.clients[name].report.prepared:
                     self.prepare(name)
                 self.go_on(name)
                 self.take_in(name)
@@ -219,5 +228,6 @@ def test_whatever_happens_a_run_starts_when_all_behave(start):
         except Exception as error:
             error.add_note(f"in the schedule of seed {seed}")
             raise
-    # Chance has tried everything.
-    assert seen == {"aligning", "aligned", "refused", "given up", "started", "stopped", "finished"}
+    # Chance has tried everything; that all come back with nothing of a run is rare.
+    of_alignments = {"aligning", "aligned", "refused", "given up"}
+    assert seen - {"stopped"} == of_alignments | {"started", "changed", "finished"}

@@ -2,9 +2,10 @@
 
 import asyncio
 import json
+import time
 
 import pytest
-from coordinator_calls import SETTINGS, Caller, play_out
+from coordinator_calls import SETTINGS, Caller, NoMemory, play_out
 from play import SEED, Play
 
 from laser_vfl.coordinator.alignment import Alignment
@@ -14,11 +15,14 @@ from laser_vfl.coordinator.run import Run
 from laser_vfl.coordinator.service import CoordinatorService
 from laser_vfl.core.errors import (
     ContractError,
+    IdentityError,
     NotRegistered,
 )
 from laser_vfl.core.purpose import Purpose
 from laser_vfl.core.release import __version__
 from laser_vfl.v1 import coordinator_pb2 as pb
+from laser_vfl.wire.access import calling_as
+from laser_vfl.wire.identity import client_of
 from laser_vfl.wire.protocol import PROTOCOL_VERSION
 
 
@@ -66,9 +70,10 @@ def test_retrain_is_told_to_all_and_its_seed_goes_into_the_view():
         await a.fetch("run-1")
         for caller in (a, b):
             caller.beat(pb.CLIENT_STATE_READY, run="run-1")
-        directive = await a.hear("view")
-        assert directive.view.seed == 1001
-        assert [member.client for member in directive.view.members] == ["a", "b"]
+        directive = await a.hear("training")
+        view = directive.training.view
+        assert view.seed == 1001
+        assert [member.client for member in view.members] == view.heads == ["a", "b"]
         assert book(directive) == [("a", "a:1"), ("b", "b:1")]
 
     play_out(scene, "a", "b")
@@ -144,7 +149,8 @@ def test_a_model_run_that_nobody_should_see_is_refused():
 
 @pytest.mark.parametrize("scheme", ["ecdh", "hmac"])
 def test_a_client_is_told_how_ids_are_compared(scheme):
-    service = CoordinatorService("churn", SETTINGS, Play("a", scheme=scheme).federation)
+    federation = Play("a", scheme=scheme).federation
+    service = CoordinatorService("churn", SETTINGS, federation, NoMemory())
     request = pb.RegisterRequest(
         federation="churn", protocol_version=PROTOCOL_VERSION, client="a", nonce="n"
     )
@@ -176,3 +182,61 @@ def test_the_history_tells_a_restarted_coordinator_who_took_part(tmp_path):
     with (tmp_path / "runs.jsonl").open("ab") as file:
         file.write(b'[]\n7\n{"run": "x"}\n{"run": "y", "members": 7}\n\xff\n{"run": "z", "mem')
     assert _history(tmp_path, "")[1] == {"run-1": ("a", "c")}
+
+
+def greet(service, client, federation="churn", version=PROTOCOL_VERSION):
+    request = pb.GreetRequest(
+        federation=federation, client=client, protocol_version=version, release="9.9"
+    )
+    return service.Greet(request, None)
+
+
+def test_a_greeting_tells_a_client_of_the_roster_where_the_others_are():
+    async def scene(service, a, b):
+        await b.register()
+        b.open()
+        await b.heard.get()
+        found = await greet(service, "a")
+        assert (found.federation, found.release) == ("churn", __version__)
+        assert found.protocol_version == PROTOCOL_VERSION
+        assert abs(found.time - time.time()) < 10
+        assert found.on_roster
+        assert not found.problem
+        assert book(found) == [("b", "b:1")]
+        status = await service.GetStatus(pb.GetStatusRequest(), None)
+        assert not status.clients[0].up, "a greeting registers nobody"
+        await b.hang_up()
+
+    play_out(scene, "a", "b")
+
+
+@pytest.mark.parametrize(
+    ("keys", "on_roster", "said"),
+    [
+        ({"client": "c"}, False, '"c" is not on the roster'),
+        ({"client": "a", "federation": "other"}, True, 'this federation is "churn", not "other"'),
+        ({"client": "a", "version": 1}, True, 'the client ("9.9") speaks 1'),
+        ({"client": ""}, False, ""),
+    ],
+)
+def test_a_greeting_says_what_is_wrong_and_tells_others_no_addresses(keys, on_roster, said):
+    async def scene(service, a, b):
+        await b.register()
+        b.open()
+        await b.heard.get()
+        found = await greet(service, **keys)
+        assert found.on_roster == on_roster
+        assert said in found.problem
+        assert bool(found.problem) == bool(said)
+        assert book(found) == []
+        await b.hang_up()
+
+    play_out(scene, "a", "b")
+
+
+def test_nobody_greets_in_anothers_name():
+    async def scene(service, a, b):
+        with calling_as(client_of("churn", "a")), pytest.raises(IdentityError):
+            await greet(service, "b")
+
+    play_out(scene, "a", "b")

@@ -1,6 +1,6 @@
 """What people are told of the federation."""
 
-from play import SEED, Play, started
+from play import SEED, Play, called, started
 
 from laser_vfl.coordinator.directives import StartRule, State
 from laser_vfl.coordinator.status import ClientSummary
@@ -40,9 +40,11 @@ def test_a_client_in_full():
 def test_a_heartbeat_says_which_model_is_served_and_how_long_the_run_is():
     play = started("a")
     play.beat("a", state=State.RUNNING, run="run-1", next_step=2, model_run="run-0", num_steps=8)
-    assert (play.clients["a"].model_run, play.clients["a"].num_steps) == ("run-0", 8)
+    report = play.clients["a"].report
+    assert (report.model_run, report.num_steps) == ("run-0", 8)
     play.beat("a", state=State.FINISHED, run="run-1", next_step=8)
-    assert (play.clients["a"].model_run, play.clients["a"].num_steps) == ("", 0)
+    report = play.clients["a"].report
+    assert (report.model_run, report.num_steps) == ("", 0)
 
 
 def test_activity_follows_the_run():
@@ -63,7 +65,7 @@ def test_activity_follows_the_run():
     play.beat("a", state=State.FINISHED, run="run-1")
     assert activities(play) == ["finished", "training"]
     play.beat("b", state=State.FINISHED, run="run-1")
-    assert activities(play) == ["idle", "idle"]
+    assert activities(play) == ["finished", "finished"]
     play.idle("a", "b")
     assert activities(play) == ["idle", "idle"]
 
@@ -106,15 +108,87 @@ def test_the_seed_is_the_runs_or_the_next_ones():
     assert play.federation.status(play.now).seed == SEED
 
 
-def test_a_stopped_run_says_why_and_one_given_up_does_not_count():
-    play = started("a", "b")
-    play.federation.stopped(play.clients["b"], "the disk is full")
+def test_a_refused_run_says_why_and_one_given_up_does_not_count():
+    play = called("a", "b")
+    play.refuse("a", "b", "its list is too long")
     status = play.federation.status(play.now)
-    assert (status.last_run, status.last_outcome) == ("run-1", "lost b: the disk is full")
+    assert status.last_run == "run-1"
+    assert status.last_outcome == "a refused b in the alignment: its list is too long"
+    play.is_obliging = True
     play.join("a", 1)
     play.join("b", 1)
     play.disconnect("b")
+    assert play.event_names[-1] == "given up"
     assert play.federation.status(play.now).last_run == "run-1"
+
+
+def test_members_come_and_go():
+    play = started("a", "b", "c")
+    play.train("a", checkpoints=(3,), num_redone=2, num_dropped=5)
+    play.train("b", "c", checkpoints=(3,))
+    status = play.federation.status(play.now)
+    assert (status.generation, status.members) == (1, ("a", "b", "c"))
+    assert (status.departures, status.checkpoint) == ((), 3)
+    assert (status.clients[0].num_redone, status.clients[0].num_dropped) == (2, 5)
+    play.federation.gone(play.clients["b"], "the disk is full")
+    play.tick()
+    play.answer(a=4)
+    assert activities(play) == ["stopped", "", "training"]
+    play.answer(c=4)
+    status = play.federation.status(play.now)
+    assert (status.generation, status.members) == (2, ("a", "c"))
+    [departure] = status.departures
+    assert (departure.client, departure.generation) == ("b", 2)
+    play.come("b", nonce="again", wants_run=False)
+    play.ready("b")
+    assert activities(play) == ["training", "joining", "training"]
+
+
+def test_the_members_of_the_last_run_are_told_until_the_next_one_trains():
+    play = started("a", "b", "c")
+    play.train("a", "b", "c", checkpoints=(3,))
+    play.federation.gone(play.clients["b"], "the disk is full")
+    play.tick()
+    play.answer(a=4, c=4)
+    play.beat("a", "c", state=State.FINISHED, run="run-1")
+
+    def story():
+        status = play.federation.status(play.now)
+        left = [departure.client for departure in status.departures]
+        return status.training, status.generation, status.members, left, status.checkpoint
+
+    assert play.federation.run is None
+    assert story() == (False, 2, ("a", "c"), ["b"], 3)
+    play.idle("a", "c")
+    play.join("b", 1)
+    play.prepare("a", 1)
+    play.prepare("c", 1)
+    assert play.federation.run.id == "run-2"
+    assert story() == (False, 2, ("a", "c"), ["b"], 3)
+    play.ready("a", "b", "c", run="run-2")
+    assert story() == (True, 1, ("a", "b", "c"), [], 0)
+
+
+def test_a_refused_run_has_no_members():
+    play = started("a", "b")
+    play.beat("a", "b", state=State.FINISHED, run="run-1")
+    assert play.federation.status(play.now).generation == 1
+    play.is_obliging = False
+    play.idle("a")
+    play.join("b", 1)
+    play.prepare("a", 1)
+    play.refuse("a", "b", "its list is too long")
+    status = play.federation.status(play.now)
+    assert (status.last_run, status.generation, status.members) == ("run-2", 0, ())
+
+
+def test_whom_a_run_waits_for_is_seen():
+    play = started("a", "b", quorum=2)
+    play.federation.gone(play.clients["b"], "the disk is full")
+    play.tick()
+    assert play.federation.status(play.now).waiting_for == ()
+    play.answer(a=4)
+    assert play.federation.status(play.now).waiting_for == ("b",)
 
 
 def test_samples_are_counted_for_the_run_and_remembered_after_it():

@@ -1,9 +1,16 @@
 """When a run is wanted, who is told, and with which seed it goes."""
 
 import pytest
-from play import SEED, TIMEOUT_S, Play, finished, started
+from play import RESTART_GRACE_S, SEED, TIMEOUT_S, Play, finished, started
 
-from laser_vfl.coordinator.directives import Gathering, StartRule, State, Stopped, View
+from laser_vfl.coordinator.directives import (
+    Finished,
+    Gathering,
+    StartRule,
+    State,
+    Stopped,
+    Training,
+)
 from laser_vfl.core.errors import ContractError, MismatchError
 
 IDLE = Gathering("", (), False)
@@ -36,7 +43,7 @@ def test_a_client_without_a_model_wakes_the_idle_ones():
     assert play.directive("a") == Gathering("run-1", (), True)
     assert play.federation.run.members == ("a", "b", "c", "d")
     play.ready("a", "b", "c", "d")
-    assert play.directive("a").seed == SEED
+    assert play.view.seed == SEED
 
 
 def test_a_wish_counts_only_in_session():
@@ -58,7 +65,7 @@ def test_who_wants_a_run_and_leaves_takes_the_wish_along(how):
     if how == "session":
         play.disconnect("b")
     elif how == "stopped":
-        play.federation.stopped(play.clients["b"], "it was stopped")
+        play.federation.gone(play.clients["b"], "it was stopped")
     elif how == "silence":
         play.rest(TIMEOUT_S + 1, "a")
     else:
@@ -119,7 +126,7 @@ def test_who_comes_during_a_run_is_told_of_its_own_wish_only(wants_run):
     play.come("late", wants_run=wants_run)
     assert play.directive("late") == Gathering("", (), wants_run)
     play.ready("a", "b")
-    assert isinstance(play.directive("a"), View)
+    assert isinstance(play.directive("a"), Training)
     assert play.directive("late") == Gathering("", (), wants_run)
     play.beat("a", "b", state=State.FINISHED, run="run-1")
     play.idle("a", "b")
@@ -134,7 +141,7 @@ def test_retrain_wakes_everybody_and_carries_its_seed():
     play.prepare("a", 1)
     play.prepare("b", 1)
     play.ready("a", "b", run="run-2")
-    assert play.directive("a").seed == play.federation.run.seed == 42
+    assert play.view.seed == play.federation.run.seed == 42
     assert play.seeds == {"run-1": SEED, "run-2": 42}
     # The wish is fulfilled: after its end all rest, and the next run has the configured seed.
     play.beat("a", "b", state=State.FINISHED, run="run-2")
@@ -188,14 +195,17 @@ def test_a_run_given_up_before_its_start_keeps_the_wish():
     assert (play.federation.run.id, play.federation.run.seed) == ("run-3", 42)
 
 
-def test_a_retrain_that_stopped_under_way_is_not_tried_again():
+def test_a_retrain_that_one_left_under_way_is_not_tried_again():
     play = finished("a", "b")
     play.federation.retrain(42)
     play.prepare("a", 1)
     play.prepare("b", 1)
     play.ready("a", "b", run="run-2")
-    play.federation.stopped(play.clients["b"], "the disk is full")
-    assert isinstance(play.directive("a"), Stopped)
+    play.federation.gone(play.clients["b"], "the disk is full")
+    play.tick()
+    play.answer(a=4)
+    play.beat("a", state=State.FINISHED, run="run-2")
+    assert play.directive("a") == Finished("run-2")
     play.idle("a", "b")
     play.rest(30, "a", "b")
     assert play.directive("a") == play.directive("b") == IDLE
@@ -222,35 +232,52 @@ def test_a_restarted_coordinator_starts_nothing():
     assert {after.directive(name) for name in roster} == {IDLE}
 
 
-def test_lost_in_a_run_and_back_with_a_model_it_rests_with_the_others():
+def lost_and_back(**keys):
+    """A run of two that lost one, which is back with nothing of the run; the other has finished."""
     play = started("a", "b")
-    play.wait(TIMEOUT_S + 1, "a")
-    assert isinstance(play.directive("a"), Stopped)
-    play.idle("b")
-    assert play.directive("b") == IDLE
+    play.wait(TIMEOUT_S, "a")
+    play.wait(1, "a", stopped=1)
+    assert play.view.clients == ("a",)
+    play.come("b", **keys)
+    assert isinstance(play.directive("a"), Training)
+    assert play.directive("b") == Gathering("", (), play.clients["b"].wants_run)
+    play.beat("a", state=State.FINISHED, run="run-1")
+    return play
+
+
+def test_lost_in_a_run_and_back_with_a_model_it_rests_with_the_others():
+    play = lost_and_back(wants_run=False)
     play.idle("a")
     play.rest(30, "a", "b")
     assert play.directive("a") == play.directive("b") == IDLE
 
 
-def test_lost_in_a_run_and_back_with_a_model_it_helps_one_without():
-    play = started("a", "b")
-    play.wait(TIMEOUT_S + 1, "a")
-    play.idle("b")
-    play.join("a", 1)
-    assert play.directive("b") == Gathering("", ("b",), True)
+def test_lost_in_a_run_and_back_without_a_model_it_is_helped_by_one_that_has():
+    play = lost_and_back()
+    play.idle("a")
+    assert play.directive("a") == Gathering("", ("a", "b"), True)
+    play.prepare("a", 1)
     play.prepare("b", 1)
     assert play.directive("b") == Gathering("run-2", (), True)
 
 
-def test_who_is_back_in_time_without_knowing_of_the_run_ends_it():
+def test_a_client_that_could_come_back_to_the_run_does_not_want_another():
     play = started("a", "b")
-    play.disconnect("b")
-    play.idle("b")
-    play.wait(TIMEOUT_S - 2, "a")
-    assert isinstance(play.directive("a"), View)
-    for _ in range(8):
-        play.now += 0.5
-        play.beat("a", state=State.RUNNING, run="run-1")
-        play.beat("b")
-    assert play.directive("a") == Stopped("run-1", "lost b: it left the run")
+    play.federation.gone(play.clients["b"], "")
+    play.come("b", nonce="again")
+    assert play.federation.wanted
+    play.beat("b", run="run-1")
+    assert not play.federation.wanted
+
+
+def test_a_run_that_all_have_forgotten_makes_way_for_the_next():
+    play = started("a", "b")
+    for name in ("a", "b"):
+        play.disconnect(name)
+    play.join("a", 1, nonce="again")
+    play.rest(2 * RESTART_GRACE_S, "a")
+    assert play.federation.waiting_for == ("a", "b"), "b may still have something of it"
+    play.join("b", 1, nonce="again")
+    assert ("stopped", "run-1", "all of its members came back with nothing of it") in play.events
+    play.ready("a", "b", run="run-2")
+    assert play.view.clients == ("a", "b")

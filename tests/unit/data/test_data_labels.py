@@ -148,8 +148,12 @@ def test_settings_that_do_not_fit(table, settings, match):
 
 
 def test_refused_at_test_time():
-    with pytest.raises(DataError, match="class in row 2 that training did not have"):
-        fit(text("a", "b")).apply(text("a", "c"))
+    with pytest.raises(DataError, match="class in row 2 that training did not have") as caught:
+        fit(text("vera", "rosa")).apply(text("vera", "cleo"))
+    assert not any(value in str(caught.value) for value in ("vera", "rosa", "cleo"))
+    with pytest.raises(DataError, match="positive class") as caught:
+        fit(text("vera", "rosa"), positive="cleo")
+    assert not any(value in str(caught.value) for value in ("vera", "rosa"))
     with pytest.raises(DataError, match=r"row 1 .* is text"):
         fit(labels(0.5, 1.5)).apply(text("high"))
     with pytest.raises(DataError, match="without a label"):

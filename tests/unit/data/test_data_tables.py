@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from laser_vfl.core.errors import DataError
-from laser_vfl.data import TableSpec, check_tables_apart, read_table
+from laser_vfl.data import TableSpec, check_header, check_tables_apart, read_table
 
 SPEC = TableSpec(id="id")
 
@@ -94,6 +94,7 @@ def test_missing_file_folder_and_suffix(tmp_path):
     refuse(tmp_path / "t.xlsx", r"suffix \"\.xlsx\"")
     (tmp_path / "d.csv").mkdir()
     refuse(tmp_path / "d.csv", "is not a file")
+    refuse(tmp_path / (300 * "x" + ".csv"), "cannot be read")
 
 
 @pytest.mark.parametrize(
@@ -208,3 +209,47 @@ def test_tables_that_share_samples(tmp_path):
     with pytest.raises(DataError, match=r"1 of 2 ids are also in train.csv \(row 2\)") as caught:
         check_tables_apart(train, test)
     assert "bob" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'id,a\n17,"8675309.125\n',
+        'id,a\n17,"8675309.125"x\n',
+        "17,8675309.125\n18,8675309.125\n",
+        "id,a\n17,8675309.125,8675309.125\n",
+    ],
+)
+def test_errors_quote_no_value_of_a_table(tmp_path, text):
+    error = refuse(write(tmp_path, text), "cannot be read|there is no")
+    assert "8675309" not in str(error)
+
+
+def test_a_field_that_cannot_be_read_is_told_by_its_column(tmp_path):
+    refuse(write(tmp_path, 'id,a\n17,"8675309.125"x\n'), 'a field in column "a"')
+    headless = write(tmp_path, "17,8675309.125\n18,8675309.125\n", "h.csv")
+    assert "header" in refuse(headless, 'no id column "id"').hint
+
+
+def test_a_part_of_a_table_has_whole_rows(tmp_path):
+    table = read_table(write(tmp_path, "id,a,y\n7,1,u\n8,2,v\n9,3,w\n"), TableSpec("id", "y"))
+    part = table.part(np.array([True, False, True]))
+    assert part.ids == ["7", "9"]
+    assert part.features["a"].to_list() == ["1", "3"]
+    assert part.labels.to_list() == ["u", "w"]
+    assert len(table) == 3
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "npz"])
+def test_a_header_is_checked_without_the_rows(tmp_path, suffix):
+    path = tmp_path / f"t.{suffix}"
+    rows = {"id": ["same", "same"], "x": [1.0, 2.0], "y": [0, 1]}
+    if suffix == "npz":
+        np.savez(path, **{name: np.array(values) for name, values in rows.items()})
+    else:
+        getattr(pl.DataFrame(rows), f"write_{suffix}")(path)
+    assert check_header(path, TableSpec(id="id", label="y")) == 1
+    with pytest.raises(DataError, match=r'no id (column|array) "ids"'):
+        check_header(path, TableSpec(id="ids"))
+    with pytest.raises(DataError, match="no such file"):
+        check_header(path.with_name(f"other.{suffix}"), SPEC)

@@ -4,18 +4,18 @@ import json
 
 import grpc
 import pytest
-import trustme
 from remote_fake import ROSTER, FakePrediction, served
 
-from laser_vfl.cli.align import AlignOptions, daemon_address, daemon_credentials, run_align
-from laser_vfl.client.config import ClientConfig
-from laser_vfl.config.loading import load_config
+from laser_vfl.cli.align import AlignOptions, run_align
+from laser_vfl.cli.own_daemon import own_daemon
 from laser_vfl.core import errors
+from laser_vfl.remote.calls import Access
 from laser_vfl.remote.operations import align
 from laser_vfl.v1 import prediction_pb2 as pb
-from laser_vfl.wire.credentials import Credentials
+from laser_vfl.wire.certificate_files import make_federation
+from laser_vfl.wire.credentials import CredentialFiles, load_credentials
 
-PLAIN = Credentials()
+PLAIN = Access()
 
 
 @pytest.fixture
@@ -191,30 +191,20 @@ def test_only_the_dry_run_is_a_command(config):
         run(config(), timeout="soon")
 
 
-def test_a_daemon_on_every_interface_is_asked_by_its_name(config):
-    settings = load_config(
-        config("0.0.0.0:0", note=note_of("0.0.0.0:41234"), advertise="bank.example:7001"),
-        ClientConfig,
-    )
-    assert str(daemon_address(settings, settings.state)) == "bank.example:41234"
-    with pytest.raises(errors.IdentityError, match="no tls section"):
-        daemon_credentials(settings)
+def test_a_daemon_on_all_interfaces_is_found_on_this_machine(config):
+    path = config("0.0.0.0:0", note=note_of("0.0.0.0:41234"), advertise="bank.example:7001")
+    assert own_daemon(path).address == "127.0.0.1:41234"
 
 
 def test_a_note_does_not_lead_off_loopback(config):
     path = config(note=note_of("elsewhere.example:41234"))
-    assert str(daemon_address(load_config(path, ClientConfig), path)) == "127.0.0.1:41234"
+    assert own_daemon(path).address == "127.0.0.1:41234"
 
 
-def test_beyond_loopback_it_is_mutual_tls(daemon, config, tmp_path, capsys):
-    authority = trustme.CA()
-    issued = authority.issue_cert("127.0.0.1", common_name="bank")
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    issued.private_key_pem.write_to_path(tmp_path / "bank.key")
-    issued.cert_chain_pems[0].write_to_path(tmp_path / "bank.pem")
-    tls = {"ca": "ca.pem", "cert": "bank.pem", "key": "bank.key"}
-    path = config("0.0.0.0:0", tls=tls)
-    credentials = daemon_credentials(load_config(path, ClientConfig))
-    with served(daemon, credentials=credentials) as address:
-        run(config("0.0.0.0:0", tls=tls, note=note_of(address)))
+def test_with_tls_it_shows_the_daemons_own_certificate(daemon, config, tmp_path, capsys):
+    make_federation(tmp_path / "certs", "churn", ["bank"])
+    tls = {"ca": "certs/ca.pem", "cert": "certs/bank.pem", "key": "certs/bank.key"}
+    files = CredentialFiles(**{key: tmp_path / path for key, path in tls.items()})
+    with served(daemon, credentials=load_credentials(files)) as address:
+        run(config(tls=tls, note=note_of(address)))
     assert json.loads(capsys.readouterr().out)["client"] == "bank"

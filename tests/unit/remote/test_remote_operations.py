@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 
 import pytest
 from remote_fake import FakeCoordinator, FakePrediction, served
@@ -46,15 +47,91 @@ def shown(print_status, status):
 def test_the_status_of_a_federation(capsys):
     status = federation(run="run-1", training=True, seed=7)
     with served(coordinator=FakeCoordinator(status)) as address:
-        run_status(address, None, NO_FILES, as_json=True)
+        run_status(address, None, None, NO_FILES, as_json=True)
         asked = json.loads(capsys.readouterr().out)
-        run_status(address, None, NO_FILES, as_json=False)
+        run_status(address, None, None, NO_FILES, as_json=False)
     assert "training run run-1 with seed 7" in capsys.readouterr().out
     assert asked["last_run"] is None
     assert asked["clients"][1]["address"] is None
     text = shown(print_federation, asked)
     assert "│ bank   │ yes │ training │ 1000 of 25000 │ e9a97772 │" in text
     assert "75.0%" in text
+
+
+def told(status, capsys):
+    with served(coordinator=FakeCoordinator(status)) as address:
+        run_status(address, None, None, NO_FILES, as_json=True)
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_status_of_a_federation_whose_members_come_and_go(capsys):
+    status = federation(
+        run="run-1",
+        training=True,
+        waiting_for=["shop"],
+        generation=3,
+        members=["bank"],
+        checkpoint=800,
+        departures=[
+            coordinator_pb2.Departure(client="shop", generation=2, reason="it left", at=0.0),
+            coordinator_pb2.Departure(client="shop", generation=3, reason="cut\x1b", at=1e300),
+        ],
+    )
+    status.clients[0].num_redone, status.clients[0].num_dropped = 4, 56_789
+    asked = told(status, capsys)
+    assert (asked["generation"], asked["members"], asked["checkpoint"]) == (3, ["bank"], 800)
+    assert (asked["clients"][0]["num_redone"], asked["clients"][0]["num_dropped"]) == (4, 56_789)
+    assert asked["departures"][0] == {
+        "client": "shop",
+        "generation": 2,
+        "reason": "it left",
+        "at": 0.0,
+    }
+    text = shown(print_federation, asked)
+    assert "training waits for shop\n" in text
+    assert "the run under way: generation 3, everybody has the checkpoint of step 800\n" in text
+    assert "│ bank   │ yes    │            4 │          56789 │" in text
+    assert "│ shop   │ no     │              │                │" in text
+    local = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(0))
+    assert f"{local} lost shop (generation 2): it left\n" in text
+    assert "at some time lost shop (generation 3): cut\\x1b\n" in text
+
+
+def test_the_members_of_the_last_run_are_told_as_such(capsys):
+    asked = told(federation(last_run="run-1", generation=1, members=["bank", "shop"]), capsys)
+    assert asked["checkpoint"] is None
+    text = shown(print_federation, asked)
+    assert "the last run: generation 1, no checkpoint yet\n" in text
+    asked = told(federation(), capsys)
+    assert (asked["generation"], asked["members"], asked["departures"]) == (None, [], [])
+    assert "generation" not in shown(print_federation, asked)
+
+
+def test_the_status_of_a_client_in_a_run(capsys):
+    daemon = FakePrediction()
+    daemon.status = prediction_pb2.ClientStatus(
+        client="bank",
+        training_run="run-1",
+        generation=3,
+        members=["bank", "telco"],
+        num_redone=2,
+        num_dropped={"repeated": 4, "earlier life": 1},
+        num_offences={"misshapen": 2},
+    )
+    with served(daemon) as address:
+        run_status(None, address, None, NO_FILES, as_json=True)
+    asked = json.loads(capsys.readouterr().out)
+    assert (asked["generation"], asked["members"], asked["num_redone"]) == (3, ["bank", "telco"], 2)
+    assert asked["frames_dropped"] == {"repeated": 4, "earlier life": 1}
+    said = (
+        "generation 3 with bank, telco; "
+        "2 steps redone, 5 frames dropped (1 earlier life, 4 repeated)\n"
+    )
+    assert f"\n{said}" in shown(print_client, asked)
+    assert "\npeers broke the contract: misshapen (2)\n" in shown(print_client, asked)
+    asked = {**asked, "training_run": None, "frames_dropped": {}}
+    assert "the last run: generation 3 with" in (text := shown(print_client, asked))
+    assert "0 frames dropped\n" in text
 
 
 def test_the_status_of_a_client(capsys):
@@ -77,7 +154,7 @@ def test_the_status_of_a_client(capsys):
         subsets=[prediction_pb2.SubsetCount(blocks=1, num_predicted=6)],
     )
     with served(daemon) as address:
-        run_status(None, address, NO_FILES, as_json=True)
+        run_status(None, address, None, NO_FILES, as_json=True)
     text = shown(print_client, json.loads(capsys.readouterr().out))
     for said in ("model of run run-1", "auroc", "0.875", "0.500", "12.5", "0.0%"):
         assert said in text
@@ -91,19 +168,20 @@ def test_the_status_of_a_client(capsys):
 def _empty_client():
     counts = dict.fromkeys(("num_held", "num_requests", "num_predicted", "num_sample_errors"), 0)
     words = dict.fromkeys(("client", "federation", "release", "activity"), "")
-    return {**counts, **words, "training_run": None, "serve_problem": None, "peers": []}
+    unknown = dict.fromkeys(("training_run", "serve_problem", "generation"))
+    return {**counts, **words, **unknown, "peers": []}
 
 
 def test_a_status_is_of_one_daemon():
-    for chosen in ((None, None), ("127.0.0.1:1", "127.0.0.1:2")):
-        with pytest.raises(errors.ConfigError, match="--coordinator or --client"):
+    for chosen in ((None,) * 3, ("127.0.0.1:1", "127.0.0.1:2", None)):
+        with pytest.raises(errors.ConfigError, match="one coordinator or one client"):
             run_status(*chosen, NO_FILES, as_json=False)
 
 
 def retrained(*statuses, seed=None, timeout="5s"):
     fake = FakeCoordinator(*statuses)
     with served(coordinator=fake) as address:
-        run_retrain(address, seed, timeout, NO_FILES, as_json=True)
+        run_retrain(address, None, seed, timeout, NO_FILES, as_json=True)
     return fake
 
 

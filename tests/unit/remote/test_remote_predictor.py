@@ -3,20 +3,22 @@
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
 
 import grpc
 import numpy as np
 import polars as pl
 import pytest
-import trustme
 from remote_fake import FakePrediction, response_to, served
 
 from laser_vfl.core import errors
-from laser_vfl.remote.calls import credentials_for
+from laser_vfl.remote.calls import Access, client_access, coordinator_access
 from laser_vfl.remote.operations import client_status
 from laser_vfl.remote.predictor import Predictor
 from laser_vfl.v1 import prediction_pb2 as pb
-from laser_vfl.wire.credentials import Credentials
+from laser_vfl.wire.certificate_files import init_authority, issue
+from laser_vfl.wire.credentials import CredentialFiles, load_credentials
+from laser_vfl.wire.identity import Identity, client_of
 
 
 @pytest.fixture
@@ -162,20 +164,19 @@ def test_where_and_how_to_dial_is_checked_first(address, files, kind):
 
 
 def test_mutual_tls(daemon, tmp_path):
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    issued = authority.issue_cert("127.0.0.1")
-    issued.private_key_pem.write_to_path(tmp_path / "key.pem")
-    issued.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
-    other = trustme.CA()
-    other.cert_pem.write_to_path(tmp_path / "other.pem")
-    files = {name: str(tmp_path / f"{name}.pem") for name in ("ca", "cert", "key")}
-    server = Credentials(*((tmp_path / f"{name}.pem").read_bytes() for name in files))
-    with served(daemon, credentials=server) as address:
+    now = datetime.now(UTC)
+    crm = Identity("churn", "application", "crm", "bank")
+    for folder in ("ours", "theirs"):
+        authority = init_authority(tmp_path / folder, "churn", now=now)
+        issue(authority, tmp_path / folder, [client_of("churn", "bank"), crm], now=now)
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    own = CredentialFiles(ours / "bank.pem", ours / "bank.key", ours / "ca.pem")
+    files = {"ca": ours / "ca.pem", "cert": ours / "bank-crm.pem", "key": ours / "bank-crm.key"}
+    with served(daemon, credentials=load_credentials(own)) as address:
         with Predictor(address, **files) as predictor:
             assert predictor.predict([7]).labels.tolist() == ["b"]
         with (
-            Predictor(address, **{**files, "ca": tmp_path / "other.pem"}) as stranger,
+            Predictor(address, **{**files, "ca": theirs / "ca.pem"}) as stranger,
             pytest.raises(errors.IdentityError) as caught,
         ):
             stranger.predict([7])
@@ -214,8 +215,9 @@ def test_the_status_is_plain(daemon, predictor):
 
 
 def test_credentials_of_loopback_are_none():
-    assert not credentials_for("[::1]:7000", None, None, None).secure
-    assert not credentials_for("localhost:7000", None, None, None).secure
+    for address in ("[::1]:7000", "localhost:7000"):
+        assert client_access(address, None, None, None) == Access()
+        assert coordinator_access(address, None, None, None) == Access()
 
 
 def test_applications_load_no_torch():

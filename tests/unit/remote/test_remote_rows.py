@@ -25,7 +25,7 @@ def score(daemon, tmp_path, monkeypatch):
             path = tmp_path / "ids.csv"
             path.write_text("".join(f"{text}\n" for text in ["id", *ids]))
             out = tmp_path / out if out else None
-            run_predict(PredictOptions(address, path, out=out, **options), as_json=as_json)
+            run_predict(PredictOptions(path, address, out=out, **options), as_json=as_json)
             return out
 
         yield run
@@ -181,4 +181,4 @@ def test_what_is_wrong_is_found_before_anything_is_asked(score, daemon, options,
 def test_ids_that_are_not_there_are_a_data_error(tmp_path):
     for path in (tmp_path / "none.csv", tmp_path):
         with pytest.raises(errors.DataError, match="cannot be read"):
-            run_predict(PredictOptions("127.0.0.1:7000", path), as_json=False)
+            run_predict(PredictOptions(path, "127.0.0.1:7000"), as_json=False)

@@ -12,7 +12,9 @@ from google.protobuf.message import DecodeError
 from grpc.aio import AioRpcError, Metadata
 
 from laser_vfl.core import errors
-from laser_vfl.wire.status import ErrorInterceptor, error_from, heed_cancellation, is_ours
+from laser_vfl.wire.access import Admission, Gate
+from laser_vfl.wire.credentials import Credentials
+from laser_vfl.wire.status import Doorkeeper, error_from, heed_cancellation, is_ours
 
 KINDS = [
     kind
@@ -26,8 +28,23 @@ class Aborted(Exception):
     """What the fake context ends a call with."""
 
 
+class Refusals:
+    """Who was refused last."""
+
+    last = ()
+
+    def note(self, *what):
+        self.last = what
+
+
+REFUSALS = Refusals()
+
+
 class FakeContext:
     """Keeps what a call was ended with."""
+
+    def peer(self):
+        return "memory:1"
 
     async def abort(self, code, details="", trailing_metadata=()):
         self.code, self.details, self.trailing = code, details, tuple(trailing_metadata)
@@ -57,7 +74,11 @@ def intercepted(
     async def continuation(_):
         return handler
 
-    guarded = asyncio.run(ErrorInterceptor().intercept_service(continuation, Details(method)))
+    guarded = asyncio.run(
+        Doorkeeper(Gate(Credentials()), REFUSALS.note).intercept_service(
+            continuation, Details(method)
+        )
+    )
     return handler, guarded
 
 
@@ -166,18 +187,62 @@ def test_an_abort_and_a_cancellation_pass_through(ending):
     asyncio.run(call())
 
 
-def test_services_of_others_and_unknown_methods_are_not_touched():
-    async def behaviour(request, context):
-        return request
-
-    handler, guarded = intercepted(behaviour, method="/grpc.health.v1.Health/Check")
-    assert guarded is handler
-
+def test_unknown_methods_are_not_touched():
     async def nothing(_):
         return None
 
     details = Details("/laser_vfl.v1.Peer/Unknown")
-    assert asyncio.run(ErrorInterceptor().intercept_service(nothing, details)) is None
+    door = Doorkeeper(Gate(Credentials()), REFUSALS.note)
+    assert asyncio.run(door.intercept_service(nothing, details)) is None
+
+
+def test_what_is_served_without_being_in_the_table_is_refused_to_all():
+    async def behaviour(request, context):
+        return request
+
+    _, guarded = intercepted(behaviour, method="/laser_vfl.v1.Peer/Forgotten")
+    context = FakeContext()
+    with pytest.raises(Aborted):
+        asyncio.run(guarded.unary_unary("request", context))
+    assert context.code is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_a_call_ends_with_the_certificate():
+    class Brief(Gate):
+        @contextlib.contextmanager
+        def admit(self, method, context):
+            yield Admission(None, 0.01)
+
+    async def behaviour(request, context):
+        await asyncio.sleep(60)
+
+    handler = grpc.unary_unary_rpc_method_handler(behaviour, request_deserializer=len)
+
+    async def scene():
+        async def continuation(_):
+            return handler
+
+        door = Doorkeeper(Brief(Credentials()), REFUSALS.note)
+        guarded = await door.intercept_service(continuation, Details("/laser_vfl.v1.Peer/Greet"))
+        context = FakeContext()
+        with pytest.raises(Aborted):
+            await guarded.unary_unary("", context)
+        return context
+
+    context = asyncio.run(scene())
+    assert context.code is grpc.StatusCode.PERMISSION_DENIED
+    assert "expired" in context.details
+
+
+def test_a_timeout_of_our_own_is_an_internal_error(caplog):
+    context = ended_with(TimeoutError("of ours"))
+    assert context.code is grpc.StatusCode.INTERNAL
+    assert "of ours" not in context.details
+
+
+def test_who_keeps_the_log_hears_of_a_refusal():
+    ended_with(errors.ContractError("two heads", hint="have one"))
+    assert REFUSALS.last == ("memory", "/laser_vfl.v1.Peer/Exchange", "ContractError", "two heads")
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,14 @@ def test_special_values_survive():
         assert got[0, 3].signbit()
 
 
+@pytest.mark.parametrize("shape", [(2, 3), (0, 3)])
+def test_integers_come_back_as_they_are(shape):
+    largest = torch.full(shape, -(2**63)) + torch.arange(shape[0] * 3).reshape(shape)
+    got = across(largest, torch.int64)
+    assert got.dtype == torch.int64
+    assert torch.equal(got, largest)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_non_contiguous_tensors_are_sent_row_by_row(dtype):
     whole = torch.arange(24.0).reshape(4, 6)

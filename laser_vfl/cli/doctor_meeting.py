@@ -1,0 +1,193 @@
+"""What `doctor` learns by asking: is the daemon up, does the coordinator know us, who is there."""
+
+import errno
+import socket
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from laser_vfl.cli.doctor_finding import Finding, failed, ok, warn
+from laser_vfl.cli.doctor_network import diagnose, identity_shown, label, resolve
+from laser_vfl.config.address import Address
+from laser_vfl.core.errors import (
+    AddressError,
+    ExitCode,
+    LaserError,
+    MismatchError,
+    printable,
+    quoted,
+)
+from laser_vfl.core.release import __version__
+from laser_vfl.remote.calls import access_to
+from laser_vfl.remote.greetings import Greeting, greet_coordinator, greet_peer
+from laser_vfl.remote.operations import client_status
+from laser_vfl.wire.credentials import CredentialFiles, Credentials
+from laser_vfl.wire.identity import Identity, client_of
+from laser_vfl.wire.protocol import PROTOCOL_VERSION
+
+MAX_CLOCK_OFFSET_S = 30.0
+MAX_PROBLEM = 500
+
+
+@dataclass(frozen=True)
+class Standpoint:
+    """Who we are when we ask; without files, in plaintext."""
+
+    me: Identity
+    credentials: Credentials
+    files: CredentialFiles | None
+
+
+def check_name(key: str, address: Address) -> Finding:
+    """Check that the host of an address can be found."""
+    try:
+        resolve(address.host)
+    except AddressError as error:
+        return failed("dns", AddressError(error.message, hint=error.hint, where=key))
+    return ok("dns", f"{key}: {address.host} can be found")
+
+
+def check_port(key: str, address: Address, here: Standpoint) -> Finding:
+    """Check that a port can be bound, or is bound by our own daemon."""
+    if address.port == 0:
+        return ok(key, f"{address}: any port that is free")
+    try:
+        _bind(address)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            reason = error.strerror or type(error).__name__
+            return _unusable(key, f"cannot listen on {address} ({reason})")
+    else:
+        return ok(key, f"{address}: free; the daemon is not up")
+    if is_own_daemon(key, address, here):
+        return ok(key, f"{address}: the daemon is up")
+    return _unusable(key, f"{address} is in use by somebody else")
+
+
+def dialled(address: Address) -> Address:
+    """Return where to reach, from this machine, who listens at an address."""
+    return Address("127.0.0.1", address.port) if address.is_wildcard else address
+
+
+def is_own_daemon(key: str, listen: Address, here: Standpoint) -> bool:
+    """Tell whether our own daemon answers where it should."""
+    me, address = here.me, dialled(listen)
+    if address.port == 0:
+        return False
+    if here.files is not None:
+        return identity_shown(address) == me
+    access = access_to(here.credentials, me)
+    try:
+        if key == "predict_listen":
+            status = client_status(str(address), access)
+            return (status["federation"], status["client"]) == (me.federation, me.name)
+        greet = greet_coordinator if me.role == "coordinator" else greet_peer
+        greeting = greet(str(address), access, me)
+    except LaserError:
+        return False
+    return (greeting.federation, greeting.client) == (me.federation, me.name)
+
+
+def meet(
+    address: Address, to: Identity, here: Standpoint
+) -> Generator[Finding, None, Greeting | None]:
+    """Go to a daemon and ask who it is; returns what it says if all is well."""
+    finding = diagnose(address, to, here.files)
+    if finding.status != "ok":
+        yield finding
+        return None
+    greet = greet_coordinator if to.role == "coordinator" else greet_peer
+    try:
+        greeting = greet(str(address), access_to(here.credentials, to), here.me)
+        _check_greeting(greeting, to, address)
+    except LaserError as error:
+        yield failed(label(to), error)
+        return None
+    yield _compared(finding, greeting)
+    clock = _check_clock(greeting.clock_offset_s, to)
+    if to.role == "coordinator" or clock.status != "ok":
+        yield clock
+    return greeting
+
+
+def check_coordinator(
+    address: Address, here: Standpoint
+) -> Generator[Finding, None, Greeting | None]:
+    """Meet the coordinator as a client that wants to register; returns what it says."""
+    to = Identity(here.me.federation, "coordinator")
+    greeting = yield from meet(address, to, here)
+    if greeting is None:
+        return None
+    if greeting.problem:
+        message, _, hint = printable(greeting.problem[:MAX_PROBLEM]).partition("; ")
+        yield failed("roster", MismatchError(f"the coordinator says: {message}", hint=hint))
+        return None
+    yield ok("roster", f"the coordinator knows {here.me.name}")
+    return greeting
+
+
+def check_peers(
+    addresses: Mapping[str, str], here: Standpoint, *, remembered: bool
+) -> Iterator[Finding]:
+    """Meet every peer; who was there once need not be there now."""
+    for name, text in addresses.items():
+        if name == here.me.name:
+            continue
+        to = client_of(here.me.federation, name)
+        try:
+            address = Address.parse(text)
+        except LaserError:
+            error = MismatchError(f"advertises {quoted(text)}", hint="correct `advertise` there")
+            yield failed(label(to), error)
+            continue
+        for finding in meet(address, to, here):
+            is_away = remembered and finding.exit_code == ExitCode.ADDRESS
+            yield (replace(finding, status="warn", exit_code=ExitCode.OK) if is_away else finding)
+
+
+def _check_greeting(greeting: Greeting, to: Identity, address: Address) -> None:
+    """Check what a certificate would have said, and that the same contract is spoken."""
+    if (greeting.federation, greeting.client) != (to.federation, to.name):
+        found = greeting.client or "the coordinator"
+        raise MismatchError(
+            f"{address} is {quoted(found)} of federation {quoted(greeting.federation)}, not {to}",
+            hint="correct the address, or `federation`",
+        )
+    if greeting.protocol_version != PROTOCOL_VERSION:
+        raise MismatchError(
+            f"{label(to)} (release {quoted(greeting.release)}) speaks protocol version "
+            f"{greeting.protocol_version}, and we {PROTOCOL_VERSION}",
+            hint="run the same release on both sides",
+        )
+
+
+def _compared(finding: Finding, greeting: Greeting) -> Finding:
+    if greeting.release == __version__:
+        return finding
+    message = f"{finding.message}, with release {quoted(greeting.release)}"
+    return warn(finding.check, message, f"run the same release; here it is {__version__}")
+
+
+def _check_clock(offset_s: float, to: Identity) -> Finding:
+    side = "ahead of" if offset_s > 0 else "behind"
+    whose = "the coordinator's clock" if to.role == "coordinator" else f"{to.name}'s clock"
+    message = f"{whose} is {abs(offset_s):.1f} s {side} ours"
+    if abs(offset_s) <= MAX_CLOCK_OFFSET_S:
+        return ok("clock", message)
+    return warn("clock", message, "set both by NTP: certificates are judged by the clock")
+
+
+def _bind(address: Address) -> None:
+    """Take an address for a moment, as a daemon would."""
+    found = socket.getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    family, kind, protocol, _, place = found[0]
+    with socket.socket(family, kind, protocol) as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(place)
+        taken.listen(1)
+
+
+def _unusable(key: str, message: str) -> Finding:
+    hint = f"stop what uses it, or choose another `{key}`"
+    return failed(key, AddressError(message, hint=hint))

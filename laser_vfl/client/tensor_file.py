@@ -1,0 +1,52 @@
+"""Tensors in the safetensors format, in parts that are written as they lie in memory.
+
+The library's own writer copies everything while no other thread can run: 0.7 s for 200 MB.
+"""
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from laser_vfl.client.files import Part
+from laser_vfl.core.errors import DataError
+
+_ALIGNMENT = 8
+_NAMES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+def tensor_parts(tensors: Mapping[str, torch.Tensor]) -> list[Part]:
+    """Return the parts of a file: its head, then the memory of each tensor, which is on the CPU."""
+    # The widest first, as the library does, so that every tensor is aligned.
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
+    entries = {}
+    end = 0
+    for name, tensor in ordered:
+        if tensor.dtype not in _NAMES:
+            raise DataError(f"{name} holds {tensor.dtype}, which cannot be written")
+        start, end = end, end + tensor.numel() * tensor.element_size()
+        entries[name] = {
+            "dtype": _NAMES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [start, end],
+        }
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    head = np.array([len(text)], dtype="<u8").tobytes() + text
+    return [head, *(_memory(tensor) for _, tensor in ordered)]
+
+
+def _memory(tensor: torch.Tensor) -> Part:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data

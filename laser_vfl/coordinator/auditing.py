@@ -1,0 +1,43 @@
+"""What the coordinator's audit log says of clients, alignments and runs."""
+
+from laser_vfl.coordinator.alignment import Alignment
+from laser_vfl.coordinator.registration import Registration
+from laser_vfl.coordinator.run import Run
+from laser_vfl.wire.audit import Audit
+
+
+def note_client(audit: Audit, event: str, registration: Registration, reason: str) -> None:
+    """Note that a client has joined or left."""
+    audit.note(
+        event,
+        client=registration.client,
+        identity=registration.identity,
+        incarnation=registration.incarnation,
+        address=registration.address,
+        reason=reason,
+    )
+
+
+def note_subject(audit: Audit, event: str, subject: Run | Alignment, reason: str) -> None:
+    """Note what became of an alignment, or of a run."""
+    if isinstance(subject, Run):
+        audit.note("run", id=subject.id, state=event, members=subject.members, reason=reason)
+    elif event != "aligning":
+        audit.note(
+            "alignment",
+            id=subject.id,
+            purpose=subject.purpose.value,
+            members=subject.members,
+            outcome=event,
+            num_rows=_num_rows(subject),
+            reason=reason,
+        )
+
+
+def _num_rows(alignment: Alignment) -> dict[str, dict[str, int]]:
+    """Return how many people of each table each member has; nothing without an outcome."""
+    results = alignment.results or {}
+    return {
+        name: {table: outcome.num_rows for table, outcome in tables.items()}
+        for name, tables in results.items()
+    }

@@ -1,0 +1,149 @@
+"""The audit log: what happened at this daemon and who caused it, one JSON line each.
+
+It never holds ids, digests, features, labels, tensors or key material: numbers and names only.
+"""
+
+import asyncio
+import errno
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+from laser_vfl.core.errors import printable
+from laser_vfl.wire.credentials import Material
+from laser_vfl.wire.tallies import Labels, Tallies, Tally
+
+log = logging.getLogger(__name__)
+
+FILE_NAME = "audit.jsonl"
+MAX_BYTES = 10_000_000
+NUM_OLD = 5
+"""How many full files are kept, as .1 to .5; the oldest goes."""
+
+FLUSH_S = 1.0
+MAX_TEXT = 300
+
+Value = (
+    str | int | float | bool | Sequence[str] | Mapping[str, int] | Mapping[str, Mapping[str, int]]
+)
+
+
+class Audit:
+    """Appends to a file. Whatever is wrong with the file, the daemon goes on.
+
+    It lives on the event loop of its daemon.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._clock = clock
+        self._tallies = Tallies()
+        self._num_lost = 0
+        """Lines that could not be written since the last one that could."""
+
+    def note(self, event: str, **fields: Value) -> None:
+        """Write one line."""
+        now = self._clock()
+        text = _line(event, now, fields)
+        if self._num_lost:
+            text = _line("lost", now, {"count": self._num_lost}) + text
+        try:
+            self._rotate(len(text))
+            _append(self._path, text)
+            self._num_lost = 0
+        except OSError as error:
+            if not self._num_lost:
+                log.warning("%s cannot be written (%s)", self._path.name, error.strerror)
+            self._num_lost += 1
+
+    def refused(self, identity: str, method: str, code: str, reason: str) -> None:
+        """Note that a call was refused; the same again is counted, and noted once a minute."""
+        fields = {"identity": identity, "method": method, "code": code, "reason": reason}
+        labels = self._tallies.fold("refused", {k: _short(v) for k, v in fields.items()})
+        if self._tallies.has("refused", labels):
+            self._tallies.add("refused", labels, {"count": 1}, self._clock())
+        else:
+            self._tallies.add("refused", labels, {"count": 0}, self._clock())
+            self.note("refused", **labels, count=1)
+
+    def count(self, event: str, labels: Labels, **numbers: int) -> None:
+        """Add to what is noted of this event once a minute."""
+        self._tallies.add(event, self._tallies.fold(event, labels), numbers, self._clock())
+
+    def flush(self) -> None:
+        """Note what was counted for a minute."""
+        self._write(self._tallies.take_due(self._clock()))
+
+    def close(self) -> None:
+        """Note all that was counted."""
+        self._write(self._tallies.take_all())
+
+    async def keep(self) -> None:
+        """Flush again and again, for as long as the daemon lives."""
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            self.flush()
+
+    def _write(self, tallies: Sequence[Tally]) -> None:
+        for tally in tallies:
+            if any(tally.numbers.values()):
+                since = _iso(tally.since)
+                self.note(tally.event, **tally.labels, **tally.numbers, since=since)
+
+    def _rotate(self, num_bytes: int) -> None:
+        try:
+            size = self._path.stat().st_size
+        except FileNotFoundError:
+            return
+        if not size or size + num_bytes <= MAX_BYTES:
+            return
+        names = [self._path, *(self._path.with_name(f"{self._path.name}.{i}") for i in _OLD)]
+        for newer, older in reversed(list(pairwise(names))):
+            with suppress(FileNotFoundError):
+                newer.replace(older)
+
+
+def note_certificate(audit: Audit, material: Material) -> None:
+    """Note that this daemon shows another certificate from now on."""
+    audit.note(
+        "certificate_changed",
+        identity=material.me.uri,
+        serial=f"{material.serial:x}",
+        until=material.ends_at.isoformat(),
+    )
+
+
+_OLD = range(1, NUM_OLD + 1)
+
+
+def _append(path: Path, text: bytes) -> None:
+    """Append a text, or nothing of it."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        size = os.fstat(descriptor).st_size
+        if os.write(descriptor, text) < len(text):
+            os.ftruncate(descriptor, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(descriptor)
+
+
+def _line(event: str, now: float, fields: Mapping[str, Value]) -> bytes:
+    shown = {
+        key: _short(value) if isinstance(value, str) else value for key, value in fields.items()
+    }
+    return json.dumps({"time": _iso(now), "event": event, **shown}).encode() + b"\n"
+
+
+def _short(text: str) -> str:
+    return printable(text[:MAX_TEXT])
+
+
+def _iso(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")

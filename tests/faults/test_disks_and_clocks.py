@@ -1,0 +1,163 @@
+"""Disks that are full, directories that are none, clocks that jump: training does not care."""
+
+import hashlib
+import json
+import os
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from harness import Process, Site, eventually
+from trial import PACE_S, Fault, Trial
+
+HERE = Path(__file__).parent
+WIDE = {"shop": {"representation_options": {"delay_s": PACE_S, "width": 4000}}}
+"""So wide that its model and its checkpoints do not fit, and everything else does."""
+
+LIMIT_BYTES = 128 << 10
+
+
+@contextmanager
+def full_disk(process: Process, limit_bytes: int = LIMIT_BYTES) -> Iterator[None]:
+    """No file of a process grows beyond a size, as on a disk that is full."""
+    log_bytes = len(process.stderr)
+    assert log_bytes < limit_bytes / 2, "it could not say what is wrong"
+    _, hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit_bytes, hard))
+    yield
+    if process.alive:
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+
+
+def checkpoints(site: Site, name: str) -> dict[int, Path]:
+    """The whole checkpoints of a client, by step."""
+    found = {}
+    for note in (site.path / f"{name}-state").glob("runs/*/checkpoints/[0-9]*.json"):
+        try:
+            stated = json.loads(note.read_text())
+            content = note.with_suffix(".safetensors").read_bytes()
+        except FileNotFoundError:  # it has just been removed for a later one
+            continue
+        if hashlib.sha256(content).hexdigest() == stated["sha256"]:
+            found[stated["step"]] = note
+    return found
+
+
+def leftovers(site: Site) -> list[Path]:
+    return [path for path in site.path.rglob(".*.tmp") if path.is_file()]
+
+
+def test_15_a_full_disk_while_checkpoints_are_written(site: Site) -> None:
+    with Trial(site, models=WIDE, training={"epochs": 25, "step_timeout_s": 60.0}) as trial:
+        shop = trial.clients["shop"]
+        eventually(lambda: checkpoints(site, "shop"), "there is a checkpoint")
+        with full_disk(shop):
+            shop.wait_for(".safetensors cannot be written (File too large)")
+            trial.wait_step("shop", trial.last_step("shop") + 45)
+            before = checkpoints(site, "shop")
+            assert before, "what was there before is whole"
+            assert shop.stderr.count("cannot be written") == 1, "it is said once"
+        later = max(before)
+        eventually(
+            lambda: max(checkpoints(site, "shop"), default=0) > later, "there are later ones"
+        )
+        trial.finish()
+        assert not leftovers(site)
+        assert [trial.generations(name) for name in trial.roster] == [[1]] * 3
+        trial.check()
+
+
+@pytest.mark.variant
+def test_15_a_full_disk_when_the_model_is_written(site: Site) -> None:
+    with Trial(site, models=WIDE, training={"epochs": 4, "step_timeout_s": 60.0}) as trial:
+        shop = trial.clients["shop"]
+        eventually(lambda: checkpoints(site, "shop"), "there is a checkpoint")
+        with full_disk(shop):
+            assert shop.wait_exit() == 7
+        assert "model.safetensors cannot be written (File too large); free some" in shop.stderr
+        assert "Traceback" not in shop.stderr
+        assert not leftovers(site)
+        trial.inject(Fault("start", "shop"))
+        trial.finish()
+        trial.check()
+
+
+@pytest.mark.variant
+def test_15_a_full_disk_at_the_coordinator(site: Site) -> None:
+    """It changes nothing that it could not remember; when it can again, it does."""
+    with Trial(site, slow=True) as trial:
+        trial.wait_step("bank", 25)
+        coordinator, state = trial.coordinator, site.path / "coordinator-state"
+        limit_bytes = 16 << 10
+        assert (state / "coordinator.sqlite3-wal").stat().st_size > limit_bytes
+        with full_disk(coordinator, limit_bytes):
+            trial.inject(Fault("kill", "shop"))
+            coordinator.wait_for("the state cannot be written")
+            eventually(lambda: "lost shop" in coordinator.stderr, "it knows that shop is lost")
+            stuck = trial.last_step("bank")
+            time.sleep(1.0)
+            assert trial.last_step("bank") == stuck, "nobody has heard of a change"
+            assert trial.generations("bank") == [1]
+        coordinator.wait_for("the state can be written again")
+        trial.wait_generation("bank", 2)
+        trial.site.hurry()
+        trial.finish()
+        trial.check("bank", "telco")
+
+
+@pytest.mark.variant
+def test_15_a_coordinator_that_dies_on_a_full_disk_goes_on_from_before(site: Site) -> None:
+    with Trial(site, slow=True) as trial:
+        trial.wait_step("bank", 25)
+        with full_disk(trial.coordinator, 16 << 10):
+            trial.inject(Fault("kill", "shop"))
+            trial.coordinator.wait_for("the state cannot be written")
+            trial.inject(Fault("kill", "coordinator"))
+        trial.inject(Fault("start", "coordinator"))
+        trial.finish()
+        trial.check("bank", "telco")
+
+
+def test_a_directory_of_checkpoints_that_is_none(site: Site) -> None:
+    """Root may write anywhere, so a directory is replaced by a file."""
+    with Trial(site, training={"step_timeout_s": 60.0}) as trial:
+        shop = trial.clients["shop"]
+        eventually(lambda: checkpoints(site, "shop"), "there is a checkpoint")
+        (directory,) = (site.path / "shop-state").glob("runs/*/checkpoints")
+        directory.rename(directory.with_name("away"))
+        directory.touch()
+        shop.wait_for(".safetensors cannot be written (")
+        trial.finish()
+        assert "Traceback" not in shop.stderr
+        assert [trial.generations(name) for name in trial.roster] == [[1]] * 3
+        trial.check()
+
+
+@pytest.mark.variant
+def test_a_state_directory_without_a_place_for_runs(site: Site) -> None:
+    """It says so before anything has begun, and the others wait until it is right."""
+    (site.path / "shop-state").mkdir()
+    (site.path / "shop-state" / "runs").touch()
+    with Trial(site, training={"epochs": 2}) as trial:
+        assert trial.clients["shop"].wait_exit() in (2, 7)
+        assert "shop-state/runs" in trial.clients["shop"].stderr
+        assert "Traceback" not in trial.clients["shop"].stderr
+        (site.path / "shop-state" / "runs").unlink()
+        trial.inject(Fault("start", "shop"))
+        trial.finish()
+        trial.check()
+
+
+def test_a_wall_clock_that_jumps(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = filter(None, (str(HERE / "jumping_clock"), os.environ.get("PYTHONPATH")))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    with Trial(site, training={"step_timeout_s": 60.0}) as trial:
+        trial.finish()
+        for name in trial.roster:
+            times = [line["time"] for line in site.metrics(name)]
+            assert max(times) - min(times) > 600, "the clock has not jumped"
+        assert [trial.generations(name) for name in trial.roster] == [[1]] * 3
+        trial.check()

@@ -1,0 +1,108 @@
+"""Streams that are cut, silent, slow or late, and clients that hang."""
+
+import time
+
+import pytest
+from harness import Site
+from trial import Fault, Trial
+
+
+def test_5_stopped_for_longer_than_the_deadline(site: Site) -> None:
+    with Trial(site, slow=True) as trial:
+        trial.inject(Fault("stop", "shop", after=("shop", 30)))
+        trial.wait_generation("bank", 2, 15)
+        trial.inject(Fault("continue", "shop"))
+        trial.wait_generation("shop", 3)
+        trial.site.hurry()
+        trial.finish()
+        trial.check()
+
+
+def test_9_a_pair_that_cannot_reach_each_other(site: Site) -> None:
+    """Bank comes before shop in the roster, so shop is left out until the way is free again."""
+    with Trial(site, proxied=["shop"], slow=True) as trial:
+        trial.inject(Fault("black hole", "shop", after=("shop", 30)))
+        trial.wait_generation("bank", 2, 20)
+        assert trial.proxies["shop"].num_bytes_lost > 0
+        assert "shop and bank cannot reach" in trial.coordinator.stderr.replace(
+            "bank and shop", "shop and bank"
+        )
+        trial.clients["shop"].wait_for("the others go on without this client")
+        trial.wait_generation("telco", 2)
+        trial.inject(Fault("heal", "shop"))
+        trial.wait_generation("shop", 3, 30)
+        trial.site.hurry()
+        trial.finish()
+        trial.check()
+
+
+def test_10_jitter_changes_nothing(site: Site) -> None:
+    names = ["bank", "shop"]
+    training = {"epochs": 2, "step_timeout_s": 20.0}
+    with Trial(site, names, proxied=["shop"], training=training) as trial:
+        trial.proxies["shop"].delay(0.0, jitter=0.2)
+        trial.finish()
+        assert all(proxy.num_bytes > 0 for proxy in trial.proxies.values())
+        assert [trial.generations(name) for name in trial.roster] == [[1]] * 2
+        trial.check()
+
+
+def test_11_a_stream_that_is_cut_and_comes_back(site: Site) -> None:
+    with Trial(site, proxied=["shop", "telco"]) as trial:
+        for step in (20, 40, 60):
+            trial.inject(
+                Fault("cut", "shop", after=("shop", step)),
+                Fault("cut", "telco", then_wait_s=0.3),
+                Fault("heal", "shop"),
+                Fault("heal", "telco"),
+            )
+        assert all(proxy.num_connections >= 4 for proxy in trial.proxies.values())
+        trial.finish()
+        assert [trial.generations(name) for name in trial.roster] == [[1]] * 3
+        trial.check()
+
+
+def test_16_the_last_two_lose_each_other(site: Site) -> None:
+    with Trial(site, proxied=["shop"], slow=True) as trial:
+        trial.inject(
+            Fault("kill", "telco", after=("telco", 30)), Fault("cut", "shop", then_wait_s=0.5)
+        )
+        trial.wait_generation("bank", 3, 25)
+        assert trial.generations("shop")[-1] <= 2
+        trial.inject(Fault("heal", "shop"))
+        trial.wait_generation("shop", 4, 25)
+        trial.site.hurry()
+        trial.finish()
+        trial.check("bank", "shop")
+
+
+@pytest.mark.variant
+def test_18_who_is_slow_is_waited_for_within_the_deadline(site: Site) -> None:
+    slow = {"representation_options": {"delay_s": 0.2}}
+    with Trial(site, models={"shop": slow}, training={"epochs": 2}) as trial:
+        trial.finish()
+        assert [trial.generations(name) for name in trial.roster] == [[1]] * 3
+        trial.check()
+
+
+def test_18_past_the_deadline_the_others_go_on(site: Site) -> None:
+    slow = {"representation_options": {"delay_s": 2.5}}
+    training = {"epochs": 4, "step_timeout_s": 1.0}
+    with Trial(site, models={"shop": slow}, training=training) as trial:
+        trial.wait_generation("bank", 2)
+        assert "it has been at one step for" in trial.coordinator.stderr
+        trial.finish()
+        trial.check("bank", "telco")
+
+
+def test_18_or_wait_for_it_if_they_are_told_to(site: Site) -> None:
+    slow = {"representation_options": {"delay_s": 1.5}}
+    training = {"epochs": 1, "step_timeout_s": 1.0, "batch_size": 64}
+    with Trial(
+        site, ["bank", "shop"], models={"shop": slow}, training=training, on_lost_client="wait"
+    ) as trial:
+        began = time.monotonic()
+        trial.finish()
+        assert time.monotonic() - began > 3.0
+        assert [trial.generations(name) for name in trial.roster] == [[1]] * 2
+        trial.check()

@@ -1,0 +1,136 @@
+"""A peer with a certificate that does not keep to the protocol: the others are not misled."""
+
+from collections import Counter
+
+import psutil
+import pytest
+from harness import Site
+from trial import Trial
+from watched_client import HELD
+
+from laser_vfl.client.inbox import MAX_HELD_FRAMES
+from laser_vfl.core.errors import ExitCode
+
+HONEST = ("bank", "telco")
+
+STEADY = {"epochs": 4, "step_timeout_s": 60.0}
+"""For runs in which nobody is to be left out, however slow the machine is."""
+
+
+def unruly(*habits: str, who: str = "shop") -> dict[str, tuple[str, ...]]:
+    """One client has these habits; the others are watched."""
+    honest = {"bank", "shop", "telco"} - {who}
+    return {
+        who: ("unruly_client", ",".join(habits)),
+        **dict.fromkeys(honest, ("watched_client",)),
+    }
+
+
+def most_held(trial: Trial, name: str) -> int:
+    lines = trial.clients[name].stderr.splitlines()
+    return max(int(line.removeprefix(HELD)) for line in lines if line.startswith(HELD))
+
+
+def test_12_repeated_stale_and_reordered_frames_are_applied_once(site: Site) -> None:
+    with Trial(site, programs=unruly("repeats", "stale", "swapped"), training=STEADY) as trial:
+        trial.finish()
+        for name in HONEST:
+            dropped = trial.dropped(name)
+            assert dropped["repeated"] > 50, "the fault has not happened"
+            assert dropped["old generation"] > 50, "the fault has not happened"
+            assert most_held(trial, name) <= MAX_HELD_FRAMES
+        assert [trial.generations(name) for name in trial.roster] == [[1]] * 3
+        trial.check()
+
+
+def test_13_a_frame_of_two_steps_ahead_is_held_until_its_time(site: Site) -> None:
+    settled = {"representation": "fault_models:settled"}
+    with Trial(site, programs=unruly("early"), models={"shop": settled}, training=STEADY) as trial:
+        trial.finish()
+        assert trial.clients["shop"].stderr.count("is two steps ahead") > 5
+        for name in HONEST:
+            assert trial.dropped(name)["repeated"] > 5, "what came early has not come again"
+            assert most_held(trial, name) <= MAX_HELD_FRAMES
+        assert [trial.generations(name) for name in trial.roster] == [[1]] * 3
+        trial.check()
+
+
+@pytest.mark.variant
+def test_13_a_frame_of_a_generation_to_come_does_no_harm(site: Site) -> None:
+    with Trial(site, programs=unruly("future")) as trial:
+        trial.clients["shop"].wait_for("sends a frame of a generation to come", times=2)
+        trial.finish()
+        assert all(most_held(trial, name) <= MAX_HELD_FRAMES for name in HONEST)
+        trial.check()
+
+
+@pytest.mark.variant
+def test_13_a_flood_of_frames_is_not_taken_in(site: Site) -> None:
+    """Frames larger than any of this run are refused, the stream is opened anew, and all go on."""
+    with Trial(site, programs=unruly("flood"), training={"epochs": 15}) as trial:
+        trial.wait_step("bank", 10)
+        before = {name: _rss(trial, name) for name in HONEST}
+        trial.clients["shop"].wait_for("sends a flood", times=2)
+        for name in HONEST:
+            trial.clients[name].wait_for("the stream to shop is down")
+            assert _rss(trial, name) < before[name] + 100e6, "400 MB were sent"
+            assert most_held(trial, name) <= MAX_HELD_FRAMES
+        trial.finish()
+        trial.check()
+
+
+@pytest.mark.variant
+@pytest.mark.parametrize(
+    ("habit", "said"),
+    [
+        ("garbage", "sends bytes that are no frame"),
+        ("impostor", "sends a frame in another's name"),
+    ],
+)
+def test_12_a_stream_with_something_else_in_it_is_opened_anew(
+    habit: str, said: str, site: Site
+) -> None:
+    with Trial(site, programs=unruly(habit)) as trial:
+        trial.clients["shop"].wait_for(said, times=2)
+        trial.finish()
+        assert "Traceback" not in site.report()
+        trial.check()
+
+
+@pytest.mark.variant
+@pytest.mark.parametrize(
+    ("habit", "said"),
+    [
+        ("misshapen", "sends a tensor of a wrong shape"),
+        ("no_numbers", "sends no numbers"),
+        ("too_long", "sends rows that are too long"),
+    ],
+)
+def test_12_who_breaks_the_contract_is_left_out(habit: str, said: str, site: Site) -> None:
+    """The first in the roster does it, again and again, and the others stay."""
+    with Trial(site, programs=unruly(habit, who="bank"), slow=True) as trial:
+        bank = trial.clients["bank"]
+        bank.wait_for("the others go on without this client: it broke the contract", times=2)
+        assert bank.wait_exit() == ExitCode.STOPPED
+        assert "it is barred from this run" in bank.stderr
+        assert bank.stderr.count(said) >= 3, "in each of its lives"
+        trial.site.hurry()
+        trial.finish()
+        reason, num_seen = "misshapen" if habit == "misshapen" else "unfit numbers", 0
+        for name in ("shop", "telco"):  # who still waits for others may not have looked at it
+            assert "Traceback" not in trial.clients[name].stderr
+            offences = Counter(trial.site.metrics(name)[-1]["offences"])
+            assert set(offences) <= {reason}
+            assert trial.clients[name].stderr.count("bank broke the contract") == offences[reason]
+            num_seen += offences[reason]
+        assert num_seen >= 3
+        # On a machine that is too busy anybody may be left out for being slow as well.
+        departures = trial.status()["departures"]
+        accused = [gone for gone in departures if "contract" in gone["reason"]]
+        assert [gone["client"] for gone in accused] == ["bank"] * 3
+        assert "barred from this run" in accused[-1]["reason"]
+        trial.check("shop", "telco")
+
+
+def _rss(trial: Trial, name: str) -> int:
+    return int(psutil.Process(trial.clients[name].pid).memory_info().rss)

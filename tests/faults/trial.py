@@ -1,0 +1,224 @@
+"""A federation of real processes to which things happen, and the oracle of what came of it."""
+
+import json
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from harness import Process, Site, eventually, free_address
+from people import People
+from proxy import Proxy
+from safetensors.torch import load_file
+from single_process import SingleProcess, single_process
+
+from laser_vfl.client.step_log import read_log
+from laser_vfl.core.history import Applied, Entry
+from laser_vfl.core.replay import replay
+
+TRAINING = {"batch_size": 16, "epochs": 8, "step_timeout_s": 3.0, "checkpoint_every": 20}
+PACE_S = 0.02
+SLOW_PACE_S = 0.1
+SLOW_EPOCHS = 30
+FINISH_S = 60.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens, to whom, and when: once a client has applied a step, or at once."""
+
+    what: str
+    who: str = ""
+    after: tuple[str, int] | None = None
+    """(client, step)"""
+    then_wait_s: float = 0.0
+
+
+class Trial:
+    """Clients that train slowly enough for faults to hit them.
+
+    Where somebody has to be back before the end, they are `slow`, and `hurry` once that is so.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        roster: Sequence[str] = ("bank", "shop", "telco"),
+        *,
+        training: Mapping[str, Any] | None = None,
+        models: Mapping[str, Mapping[str, Any]] | None = None,
+        proxied: Sequence[str] = (),
+        labels: Mapping[str, str | None] | None = None,
+        num_people: int = 240,
+        client: Mapping[str, Any] | None = None,
+        slow: bool = False,
+        programs: Mapping[str, Sequence[str]] | None = None,
+        **coordinator: Any,
+    ) -> None:
+        self.site = site
+        self.roster = list(roster)
+        self.clients: dict[str, Process] = {}
+        self.fired: list[Fault] = []
+        self._pace_s = SLOW_PACE_S if slow else PACE_S
+        epochs = {"epochs": SLOW_EPOCHS} if slow else {}
+        self._models = dict(models or {})
+        self._labels = dict(labels or {})
+        self._client = dict(client or {})
+        self._programs = dict(programs or {})
+        self._stack = ExitStack()
+        self.proxies = {name: self._stack.enter_context(Proxy()) for name in proxied}
+        self._listen = {name: free_address() for name in roster}
+        for name, proxy in self.proxies.items():
+            proxy.target = self._listen[name]
+        people = People(num_people, seed=5)
+        for name in roster:
+            label = self._labels.get(name, "kind")
+            people.write(site.path, name, p_hold=0.8, label=label, test_share=0.2)
+        self._coordinator = site.coordinator_config(
+            roster, {**TRAINING, **epochs, **(training or {})}, **coordinator
+        )
+        self._coordinator["listen"] = free_address()
+
+    def __enter__(self) -> "Trial":
+        self.start_coordinator()
+        for name in self.roster:
+            self.start(name)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def start_coordinator(self) -> None:
+        self.coordinator = self.site.start_coordinator(self._coordinator)
+
+    def start(self, name: str) -> None:
+        """Start a client, always at the same address and in the same state directory."""
+        model = {
+            "representation": "fault_models:paced",
+            "representation_options": {"delay_s": self._pace_s},
+            **self._models.get(name, {}),
+        }
+        label = self._labels.get(name, "kind")
+        data = {"train": f"{name}_train.csv", "test": f"{name}_test.csv", "id": "id"}
+        if label:
+            data["label"] = label
+        config = self.site.client_config(name, data=data, model=model, **self._client)
+        config["listen"] = self._listen[name]
+        if name in self.proxies:
+            config["advertise"] = self.proxies[name].address
+        program = self._programs.get(name, ("laser_vfl",))
+        self.clients[name] = self.site.start_client(config, program=program)
+
+    def inject(self, *faults: Fault) -> None:
+        """Let each happen when its time has come; remember that it has."""
+        for fault in faults:
+            if fault.after is not None:
+                self.wait_step(*fault.after)
+            ACTIONS[fault.what](self, fault.who)
+            self.fired.append(fault)
+            time.sleep(fault.then_wait_s)
+
+    def wait_step(self, name: str, step: int, within_s: float = FINISH_S) -> None:
+        """Wait until a client has applied a step."""
+        eventually(lambda: self.last_step(name) >= step, f"{name} has done step {step}", within_s)
+
+    def last_step(self, name: str) -> int:
+        """The last step that a client has applied, in whichever of its lives."""
+        applied = [entry.step for entry in self.log(name) if isinstance(entry, Applied)]
+        return applied[-1] if applied else -1
+
+    def log(self, name: str) -> list[Entry]:
+        """What a client noted of its steps in the last run."""
+        paths = (self.site.path / f"{name}-state" / "runs").glob("*/steps.log")
+        newest = max(paths, key=lambda path: path.stat().st_mtime, default=None)
+        return read_log(newest) if newest else []
+
+    def generations(self, name: str) -> list[int]:
+        """The generations in which a client applied steps, in order."""
+        return sorted({e.generation for e in self.log(name) if isinstance(e, Applied)})
+
+    def dropped(self, name: str) -> dict[str, int]:
+        """How many frames a client has dropped by the end, by reason."""
+        return dict(self.site.metrics(name)[-1]["frames_dropped"])
+
+    def wait_generation(self, name: str, generation: int, within_s: float = FINISH_S) -> None:
+        """Wait until a client has applied a step in a generation, or a later one."""
+        eventually(
+            lambda: max(self.generations(name), default=0) >= generation,
+            f"{name} trains in generation {generation}",
+            within_s,
+        )
+
+    def status(self) -> dict[str, Any]:
+        """What `laser-vfl status` says."""
+        arguments = ["status", "--coordinator", self.site.address, "--format", "json"]
+        process = self.site.run("status", *arguments, *self.site.tls_options)
+        assert process.wait_exit() == 0, process.stderr
+        return dict(json.loads(process.stdout))
+
+    def finish(self, within_s: float = FINISH_S) -> None:
+        """Wait until every client that is up serves the run's model."""
+        give_up_at = time.monotonic() + within_s
+        for client in self.clients.values():
+            if client.alive:
+                left_s = max(1.0, give_up_at - time.monotonic())
+                client.wait_for("serving the model of run", left_s)
+
+    def check(self, *names: str) -> SingleProcess:
+        """Compare the models with the oracle's, given the same views."""
+        oracle = oracle_of(self.site)
+        logs = {k: self.log(name) for k, name in enumerate(self.roster)}
+        replay(oracle.oracle, dict(enumerate(oracle.learners)), logs)
+        expected = oracle.parameters()
+        for name in names or self.roster:
+            path = self.site.path / f"{name}-state" / "model" / "model.safetensors"
+            found = load_file(path)
+            assert found.keys() == expected[name].keys()
+            for key, value in found.items():
+                assert torch.equal(value, expected[name][key]), (
+                    f"{name}: {key} differs by {(value - expected[name][key]).abs().max():.3g}"
+                )
+        return oracle
+
+
+def oracle_of(site: Site) -> SingleProcess:
+    """Build the oracle of a site's federation; its models do not take their time."""
+    oracle = single_process(site.path)
+    for learner in oracle.learners:
+        for module in learner.models.modules():
+            if hasattr(module, "delay_s"):
+                module.delay_s = 0.0
+    return oracle
+
+
+def _signal(number: signal.Signals) -> Callable[[Trial, str], None]:
+    def act(trial: Trial, name: str) -> None:
+        process = trial.coordinator if name == "coordinator" else trial.clients[name]
+        assert process.alive, f"{name} was to be hit, and is dead already"
+        process.signal(number)
+        if number == signal.SIGKILL:
+            assert process.wait_exit() == -signal.SIGKILL
+
+    return act
+
+
+def _start(trial: Trial, name: str) -> None:
+    if name == "coordinator":
+        trial.start_coordinator()
+    else:
+        trial.start(name)
+
+
+ACTIONS: dict[str, Callable[[Trial, str], None]] = {
+    "kill": _signal(signal.SIGKILL),
+    "stop": _signal(signal.SIGSTOP),
+    "continue": _signal(signal.SIGCONT),
+    "term": _signal(signal.SIGTERM),
+    "start": _start,
+    "cut": lambda trial, name: trial.proxies[name].cut(),
+    "black hole": lambda trial, name: trial.proxies[name].black_hole(),
+    "heal": lambda trial, name: trial.proxies[name].heal(),
+}

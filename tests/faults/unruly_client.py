@@ -1,0 +1,194 @@
+"""A client with a certificate that does not keep to the protocol: unruly_client HABITS client run …
+
+HABITS are names from `HABITS` with commas between. Everything else is the real client.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from laser_vfl.cli import main
+from laser_vfl.client import work
+from laser_vfl.client.link import Link
+from laser_vfl.client.mail import Mail
+from laser_vfl.core.schedule import Schedule
+from laser_vfl.v1 import peer_pb2 as pb
+
+AFTER = 40
+"""How many frames a peer gets before something happens that happens once."""
+
+NEVER = 10**6
+"""A step that no run here has."""
+
+FLOOD_FRAMES = 400
+FLOOD_BYTES = 1 << 20
+
+
+class Unruly:
+    """Changes what links send. Each habit is told of a frame, and passes on what it likes."""
+
+    def __init__(self) -> None:
+        self.num_sent: dict[Link, int] = {}
+        self.sent: dict[Link, list[bytes]] = {}
+        self.kept_back: dict[Link, tuple[Any, bytes]] = {}
+        self.send = Link.send
+
+    def slip_in(self, link: Link, *frames: bytes) -> None:
+        """Write frames once, after what was sent before, and never again."""
+        link._outbox.extend(frames)
+        link._filled.set()
+
+    def is_due(self, link: Link) -> bool:
+        """Whether it is time for what happens once."""
+        self.num_sent[link] = self.num_sent.get(link, 0) + 1
+        return self.num_sent[link] == AFTER
+
+    def repeats(self, link: Link, kind: Any, frame: bytes) -> None:
+        """Send everything twice."""
+        self.send(link, kind, frame)
+        self.slip_in(link, frame)
+
+    def stale(self, link: Link, kind: Any, frame: bytes) -> None:
+        """Send old frames again, also those of a generation before."""
+        sent = self.sent.setdefault(link, [])
+        sent.append(frame)
+        self.send(link, kind, frame)
+        older = sent[-5:-3]
+        self.slip_in(link, *older, *(_changed(old, generation=0) for old in older))
+
+    def swapped(self, link: Link, kind: Any, frame: bytes) -> None:
+        """Send a gradient after the representation of the next step."""
+        if kind == pb.FRAME_KIND_GRADIENT:
+            self.kept_back[link] = kind, frame
+            link._loop.call_later(0.3, self._catch_up, link)  # no representation may come
+            return
+        self.send(link, kind, frame)
+        self._catch_up(link)
+
+    def _catch_up(self, link: Link) -> None:
+        if kept_back := self.kept_back.pop(link, None):
+            self.send(link, *kept_back)
+
+    def future(self, link: Link, kind: Any, frame: bytes) -> None:
+        """Send a frame of a generation that there is not, and one of a step that never comes."""
+        generation = pb.Frame.FromString(frame).generation
+        if self.is_due(link):
+            say("sends a frame of a generation to come")
+            self.slip_in(link, _changed(frame, generation=generation + 1, step=NEVER))
+        self.send(link, kind, frame)
+
+    def flood(self, link: Link, kind: Any, frame: bytes) -> None:
+        """Send far more than anybody can hold, all of steps to come."""
+        if self.is_due(link):
+            say("sends a flood")
+            padding = bytes(FLOOD_BYTES)
+            ahead = pb.Frame.FromString(frame)
+            ahead.tensor.data = padding
+            for step in range(NEVER, NEVER + FLOOD_FRAMES):
+                ahead.step = step
+                self.slip_in(link, ahead.SerializeToString())
+        self.send(link, kind, frame)
+
+    def misshapen(self, link: Link, kind: Any, frame: bytes) -> None:
+        """Send a tensor of another shape than was agreed."""
+        if self.is_due(link):
+            say("sends a tensor of a wrong shape")
+            wrong = pb.Frame.FromString(frame)
+            wrong.tensor.shape[1] += 1
+            wrong.tensor.data += bytes(4 * wrong.tensor.shape[0])
+            frame = wrong.SerializeToString()
+        self.send(link, kind, frame)
+
+    def no_numbers(self, link: Link, kind: Any, frame: bytes) -> None:
+        """Send a tensor of nothing but NaN."""
+        if self.is_due(link):
+            say("sends no numbers")
+            wrong = pb.Frame.FromString(frame)
+            wrong.tensor.data = b"\xff" * len(wrong.tensor.data)
+            frame = wrong.SerializeToString()
+        self.send(link, kind, frame)
+
+    def too_long(self, link: Link, kind: Any, frame: bytes) -> None:
+        """Send numbers, but far greater ones than anybody should."""
+        if self.is_due(link):
+            say("sends rows that are too long")
+            wrong = pb.Frame.FromString(frame)
+            wrong.tensor.data = b"\0\0\0\x60" * (len(wrong.tensor.data) // 4)
+            frame = wrong.SerializeToString()
+        self.send(link, kind, frame)
+
+    def garbage(self, link: Link, kind: Any, frame: bytes) -> None:
+        """Send bytes that are no frame."""
+        if self.is_due(link):
+            say("sends bytes that are no frame")
+            self.slip_in(link, b"\xff" * 50)
+        self.send(link, kind, frame)
+
+    def impostor(self, link: Link, kind: Any, frame: bytes) -> None:
+        """Send a frame in another's name."""
+        if self.is_due(link):
+            say("sends a frame in another's name")
+            self.slip_in(link, _changed(frame, sender="somebody"))
+        self.send(link, kind, frame)
+
+
+def early() -> None:
+    """At every third step send the representation of two steps later too."""
+    schedules: list[Schedule] = []
+    original_step, original_train = Schedule.step, work.train_step
+
+    def step(schedule: Schedule, number: int) -> Any:
+        schedules[:] = [schedule]
+        return original_step(schedule, number)
+
+    def train_step(exchange: Any, plan: Any, progress: float) -> Any:
+        ahead = plan.step + 2
+        in_epoch = (
+            ahead // schedules[0].steps_per_epoch == plan.step // schedules[0].steps_per_epoch
+        )
+        if plan.step % 3 == 0 and in_epoch and isinstance(exchange.mail, Mail):
+            everyone = (1 << len(exchange.mail._peers) + 1) - 1
+            later = exchange.plan(original_step(schedules[0], ahead), everyone)
+            if later is not None:
+                with exchange.learner.evaluating():
+                    own_bd = exchange.learner.models["representation"](exchange.inputs(later))
+                kind = pb.FRAME_KIND_REPRESENTATION
+                exchange.mail.send_rows(kind, ahead, own_bd.detach(), later.teachers)
+                say("is two steps ahead")
+        return original_train(exchange, plan, progress)
+
+    Schedule.step = step  # type: ignore[method-assign]
+    work.train_step = train_step  # type: ignore[attr-defined]
+
+
+def say(what: str) -> None:
+    """Let the test know that it has happened."""
+    print(f"{time.monotonic():.3f} this client {what}", file=sys.stderr, flush=True)
+
+
+def _changed(frame: bytes, **changes: Any) -> bytes:
+    message = pb.Frame.FromString(frame)
+    for name, value in changes.items():
+        setattr(message, name, value)
+    return message.SerializeToString()
+
+
+def adopt(habits: str) -> None:
+    """Behave from now on as told."""
+    for habit in habits.split(","):
+        if habit == "early":
+            early()
+            continue
+        unruly = Unruly()
+        act: Callable[[Link, Any, bytes], None] = getattr(unruly, habit)
+
+        def send(link: Link, kind: Any, frame: bytes, act: Any = act) -> None:
+            act(link, kind, frame)
+
+        Link.send = send  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    adopt(sys.argv.pop(1))
+    main()

@@ -1,0 +1,70 @@
+"""Thousands of schedules of faults against the real rules: nothing deadlocks, everybody agrees."""
+
+import os
+import random
+
+import pytest
+from world import World
+
+NUM_SCHEDULES = int(os.environ.get("LASER_VFL_SCHEDULES", "2000"))
+NUM_BATCHES = 10
+
+
+KINDS = (
+    "crash",
+    "crash",
+    "hang",
+    "slow",
+    "cut",
+    "leave",
+    "coordinator",
+    "pause",
+    "apart",
+    "ambush",
+)
+MOMENTS = ("stop", "view", "answer", "begin")
+
+
+def draw_faults(seed, names):
+    """Draw what happens: up to eight faults within a few seconds, or at the worst moment."""
+    rng = random.Random(f"faults {seed}")
+    faults = []
+    for _ in range(rng.randint(0, 8)):
+        at, seconds, name = rng.uniform(0.2, 5.0), rng.uniform(0.05, 8.0), rng.choice(names)
+        what = rng.choice(KINDS)
+        if what in ("coordinator", "pause"):
+            faults.append((at, what, seconds))
+        elif what == "cut":
+            faults.append((at, what, *rng.sample(names, 2), seconds))
+        elif what == "apart":
+            faults.append((at, "cut", name, "coordinator", seconds))
+        elif what == "ambush":
+            what = rng.choice(["coordinator", "coordinator", "pause", "crash", "hang"])
+            victim = rng.choice(["", name]) if what in ("crash", "hang") else ""
+            moment = rng.choice(
+                MOMENTS if victim or what in ("coordinator", "pause") else MOMENTS[2:]
+            )
+            faults.append((0.0, "ambush", moment, what, victim, seconds))
+        else:
+            faults.append((at, what, name, seconds))
+    return sorted(faults, key=lambda fault: fault[0])
+
+
+def play(seed):
+    world = World(seed)
+    world.run(draw_faults(seed, world.names))
+    return world
+
+
+@pytest.mark.parametrize("batch", range(NUM_BATCHES))
+def test_whatever_happens_the_run_ends_and_all_agree(batch):
+    for seed in range(batch, NUM_SCHEDULES, NUM_BATCHES):
+        play(seed)
+
+
+def test_the_schedules_have_what_they_should():
+    """Changes of members, steps that were begun again, and runs without any fault."""
+    worlds = [play(seed) for seed in range(300)]
+    assert sum(world.counts["changes"] for world in worlds) > 300
+    assert sum(world.counts["redone"] for world in worlds) > 100
+    assert any(not any("fault:" in line for line in world.story) for world in worlds)

@@ -1,0 +1,223 @@
+"""Files that somebody has tampered with: nothing in them is run, and what is wrong is said."""
+
+import hashlib
+import json
+import os
+import pickle
+import shutil
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import pytest
+from federation import Federation
+from fortress import outcome
+from harness import Site, eventually
+from results import Results
+from trial import Fault, Trial
+
+from laser_vfl.remote.calls import client_access, open_channel
+from laser_vfl.v1 import prediction_pb2 as pb
+from laser_vfl.v1.prediction_pb2_grpc import PredictionStub
+
+TOKEN = "0123456789abcdef" * 2
+MOST_GROWTH = 200e6
+"""How much more memory a client may take when a table has a cell of 10 MB."""
+
+FORMULAS = ["=cmd|' /C calc'!A0", "@SUM(1+1)", "+1+1", "-1+1"]
+
+
+@dataclass(frozen=True)
+class Trap:
+    """Unpickled, it touches a file."""
+
+    path: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self.path,)
+
+
+@pytest.fixture(scope="module")
+def alone(shared_site: Site) -> Federation:
+    """A client that has trained alone, and takes tokens."""
+    path = shared_site.path / "tokens.txt"
+    path.write_text(f"crm {TOKEN}\n")
+    path.chmod(0o600)
+    return Federation(shared_site, ["bank"], {}, serving={"tokens_file": "tokens.txt"})
+
+
+def _ask(alone: Federation, token: str | None, *, secure: bool = True) -> str:
+    address = alone.clients["bank"].wait_predict()
+    request = pb.PredictRequest(ids=alone.ids)
+    if not secure:
+        metadata = [("authorization", f"Bearer {token}")]
+        with open_channel(address, client_access(address, None, None, None)) as channel:
+            stub = PredictionStub(channel)
+            return outcome(lambda: stub.Predict(request, timeout=10, metadata=metadata))
+    assert alone.site.authority is not None
+    ca = alone.site.authority.issue("bank")["ca"]
+    access = client_access(address, ca, None, None, token or "-", "bank.client.trial")
+    with open_channel(address, access) as channel:
+        return outcome(lambda: PredictionStub(channel).Predict(request, timeout=10))
+
+
+def test_tokens(alone: Federation, results: Results) -> None:
+    results.note("right token", _ask(alone, TOKEN))
+    results.note("wrong token", _ask(alone, TOKEN[:-1] + "0"))
+    results.note("no token", _ask(alone, None))
+    results.note("token in plaintext", _ask(alone, TOKEN, secure=False))
+
+
+@pytest.mark.parametrize("name", ["pickle as a model", "truncated model"])
+def test_a_model_that_is_none(name: str, alone: Federation, results: Results) -> None:
+    site = alone.site
+    state = site.path / f"{name.split()[0]}-state"
+    shutil.copytree(site.path / "bank-state", state, symlinks=True)
+    trap = site.path / "model trap"
+    model, manifest = state / "model" / "model.safetensors", state / "model" / "manifest.json"
+    content = model.read_bytes()[:-8]
+    if name == "pickle as a model":
+        content = pickle.dumps(Trap(str(trap)))
+    model.write_bytes(content)
+    vouched = json.loads(manifest.read_text())
+    vouched["sha256"] = hashlib.sha256(content).hexdigest()
+    manifest.write_text(json.dumps(vouched))
+    config = site.client_config("bank", state=f"./{state.name}", data=_data("bank"))
+    process = site.start_client(config, file=state.name)
+    exit_code = process.wait_exit()
+    (line,) = process.stderr.splitlines()[-1:]
+    assert "the model cannot be used: model.safetensors does not hold tensors" in line
+    assert "Traceback" not in process.stderr
+    assert not trap.exists()
+    results.note(name, f"exit code {exit_code}")
+
+
+def test_a_checkpoint_that_is_none(site: Site, results: Results) -> None:
+    """Shop comes back with the newest of three checkpoints a pickle, and the second cut short."""
+    trap = site.path / "checkpoint trap"
+    with Trial(site, slow=True, training={"checkpoint_every": 5}) as trial:
+        saved = _three_checkpoints(site)
+        trial.inject(Fault("kill", "shop"))
+        (directory,) = (site.path / "shop-state").glob("runs/*/checkpoints")
+        shutil.rmtree(directory)
+        directory.mkdir()
+        _, second, newest = sorted(saved)
+        for step, (tensors, note) in saved.items():
+            content = {newest: pickle.dumps(Trap(str(trap))), second: tensors[:-8]}.get(
+                step, tensors
+            )
+            vouched = json.loads(note)
+            vouched |= {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+            (directory / f"{step}.safetensors").write_bytes(content)
+            (directory / f"{step}.json").write_text(json.dumps(vouched))
+        trial.inject(Fault("start", "shop"))
+        shop = trial.clients["shop"]
+        shop.wait_for("cannot be used", times=2)
+        trial.wait_generation("shop", 3)
+        trial.site.hurry()
+        trial.finish()
+        assert not trap.exists()
+        assert "Traceback" not in site.report()
+        for step in (newest, second):
+            assert f"{step}.safetensors cannot be used" in shop.stderr
+        trial.check()
+        for name in ("pickle as a checkpoint", "truncated checkpoint"):
+            results.note(name, "an older checkpoint is used")
+
+
+def _three_checkpoints(site: Site) -> dict[int, tuple[bytes, str]]:
+    """Collect what shop writes; older ones do not stay."""
+    found: dict[int, tuple[bytes, str]] = {}
+
+    def collect() -> bool:
+        for note in (site.path / "shop-state").glob("runs/*/checkpoints/[0-9]*.json"):
+            try:
+                content = note.with_suffix(".safetensors").read_bytes()
+                found[int(note.stem)] = content, note.read_text()
+            except FileNotFoundError:
+                continue
+        return len(found) >= 3
+
+    eventually(collect, "there are three checkpoints")
+    newest = sorted(found)[-3:]
+    return {step: found[step] for step in newest}
+
+
+def _data(name: str) -> dict[str, str]:
+    return {
+        "train": f"{name}_train.csv",
+        "test": f"{name}_test.csv",
+        "id": "id",
+        "label": "kind",
+    }
+
+
+def _bomb() -> str:
+    """Nine times nine times nine …"""
+    lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
+    for before, after in zip("abcdefgh", "bcdefghi", strict=True):
+        lines.append(f"{after}: &{after} [{', '.join([f'*{before}'] * 9)}]")
+    return "\n".join(lines)
+
+
+CONFIGURATIONS = {
+    "YAML bomb": _bomb(),
+    "YAML tag": "federation: !!python/object/apply:os.mkdir [yaml-trap]\n",
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_configuration_that_is_an_attack(name: str, alone: Federation, results: Results) -> None:
+    site = alone.site
+    (site.path / "attack.yaml").write_text(CONFIGURATIONS[name])
+    process = site.run("attack", "client", "run", "--config", "attack.yaml")
+    exit_code = process.wait_exit()
+    (line,) = process.stderr.splitlines()
+    assert line.startswith("attack.yaml:1:"), line
+    assert not (site.path / "yaml-trap").exists()
+    results.note(name, f"exit code {exit_code}")
+
+
+def test_a_csv_with_formulas(alone: Federation, results: Results) -> None:
+    """Ids are what they are, in and out; who opens the answer in a spreadsheet is warned."""
+    site = alone.site
+    lines = (site.path / "bank_test.csv").read_text().splitlines()
+    serve = [lines[0].rpartition(",")[0]]
+    for formula, line in zip(FORMULAS, lines[1:], strict=False):
+        values = line.rpartition(",")[0].split(",")[1:]
+        serve.append(",".join([formula, *values]))
+    (site.path / "formulas.csv").write_text("\n".join(serve) + "\n")
+    shutil.copytree(site.path / "bank-state", site.path / "formula-state", symlinks=True)
+    data = {**_data("bank"), "serve": "formulas.csv"}
+    config = site.client_config("bank", state="./formula-state", data=data)
+    bank = site.start_client(config, file="formula")
+    bank.wait_for("serving the model of run")
+    with bank.predictor() as predictor:
+        answer = predictor.predict(FORMULAS)
+    assert not any(answer.errors)
+    assert list(answer.ids) == FORMULAS
+    bank.terminate()
+    results.note("CSV formula", "text, in and out")
+
+
+def test_a_csv_with_a_huge_cell(alone: Federation, results: Results) -> None:
+    site = alone.site
+    lines = (site.path / "bank_train.csv").read_text().splitlines()
+    cells = lines[1].split(",")
+    cells[1] = "x" * (10 << 20)
+    (site.path / "huge.csv").write_text("\n".join([lines[0], ",".join(cells), *lines[2:]]) + "\n")
+    data = {**_data("bank"), "train": "huge.csv"}
+    process = site.start_client(
+        site.client_config("bank", state="./huge-state", data=data), file="huge"
+    )
+    most = 0
+    while "ready" not in process.stdout:  # it is so once it has read its tables
+        assert process.alive, process.stderr
+        most = max(most, psutil.Process(process.pid).memory_info().rss)
+        time.sleep(0.01)
+    usual = psutil.Process(alone.clients["bank"].pid).memory_info().rss
+    process.kill()
+    assert "Traceback" not in process.stderr
+    assert most < usual + MOST_GROWTH, f"{most / 1e6:.0f} MB"
+    results.note("CSV with a huge cell", "taken as text")

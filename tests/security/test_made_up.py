@@ -1,0 +1,61 @@
+"""Messages that nobody would send, by the thousand, to every call: no crash, and nothing leaks."""
+
+import pytest
+from every_call import METHODS, call, requests
+from fortress import Fortress, outcome
+from hypothesis import HealthCheck, given, settings
+from results import Results
+from test_access import shown_by
+
+CALLERS = {"coordinator": "shop", "peers": "shop", "predictions": "bank"}
+BUGS = ("UNKNOWN", "INTERNAL", "CANCELLED")
+FEW, MANY = 20, 500
+SLOW = ("/laser_vfl.v1.Prediction/Align",)
+"""A call that aligns tables when the message is good."""
+
+ENDLESS = ("/grpc.health.v1.Health/Watch",)
+"""A call that is answered for as long as it is open."""
+
+EVERY = [(door, path) for door, methods in METHODS.items() for path in methods]
+SIZES = [FEW, pytest.param(MANY, marks=pytest.mark.variant)]
+
+
+def _send(fortress: Fortress, who: str, door: str, path: str, num: int) -> set[str]:
+    """Send made-up messages; return all ways in which calls ended."""
+    ends: set[str] = set()
+    timeout_s = 0.1 if path in ENDLESS else 3.0
+    with fortress.door(door, shown_by(fortress, who)) as channel:
+
+        @settings(
+            max_examples=num // 5 if path in SLOW else num,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(contents=requests(METHODS[door][path]))
+        def send(contents: list[bytes]) -> None:
+            ends.add(outcome(lambda: call(channel, path, contents, timeout_s)))
+
+        send()
+    return ends
+
+
+@pytest.mark.parametrize("num", SIZES)
+@pytest.mark.parametrize(("door", "path"), EVERY)
+def test_made_up_messages_of_a_member(
+    door: str, path: str, num: int, fortress: Fortress, results: Results
+) -> None:
+    ends = _send(fortress, CALLERS[door], door, path, num)
+    bugs = [end for end in ends if end.startswith(BUGS)]
+    fortress.check_unharmed()
+    found = "no INTERNAL, no UNKNOWN" if ends and not bugs else f"{path}: {bugs}"
+    results.note("made-up messages, member", found)
+
+
+@pytest.mark.parametrize("num", [5, pytest.param(100, marks=pytest.mark.variant)])
+@pytest.mark.parametrize(("door", "path"), EVERY)
+def test_made_up_messages_of_an_outsider(
+    door: str, path: str, num: int, fortress: Fortress, results: Results
+) -> None:
+    (found,) = _send(fortress, "somebody", door, path, num)
+    fortress.check_unharmed()
+    results.note("made-up messages, outsider", found)

@@ -1,0 +1,59 @@
+"""Messages are as large as what is expected in them, whatever the settings."""
+
+import pytest
+
+from laser_vfl.client.naming import NAME
+from laser_vfl.core.alignment import DIGEST_BYTES
+from laser_vfl.core.settings import TrainingSettings
+from laser_vfl.wire.protocol import CHUNK_BYTES, MAX_IDS, MAX_TENSOR_BYTES
+from laser_vfl.wire.sizes import (
+    ASKED_ID_BYTES,
+    ITEM_BYTES,
+    MESSAGE_OVERHEAD_BYTES,
+    asking_options,
+    exchange_options,
+    most_rows,
+    peer_server_options,
+)
+
+RECEIVE, SEND = "grpc.max_receive_message_length", "grpc.max_send_message_length"
+
+
+def settings(width: int, batch_size: int, precision: str = "float32") -> TrainingSettings:
+    keys = {"representation_dim": width, "batch_size": batch_size, "wire_precision": precision}
+    return TrainingSettings.model_validate({**keys, "epochs": 1})
+
+
+@pytest.mark.parametrize(("precision", "item"), ITEM_BYTES.items())
+def test_a_frame_holds_a_batch_and_no_more(precision: str, item: int) -> None:
+    wide = settings(1024, 4096, precision)
+    expected = 4096 * 1024 * item + MESSAGE_OVERHEAD_BYTES
+    assert dict(exchange_options(wide)) == {RECEIVE: expected, SEND: expected}
+    assert dict(peer_server_options(wide))[RECEIVE] == expected
+
+
+def test_small_settings_leave_room_for_questions_and_lists() -> None:
+    small = settings(4, 8)
+    assert dict(exchange_options(small))[RECEIVE] == 4 * 8 * 4 + MESSAGE_OVERHEAD_BYTES
+    for known in (small, None):
+        assert dict(peer_server_options(known))[RECEIVE] == CHUNK_BYTES + MESSAGE_OVERHEAD_BYTES
+    assert MAX_IDS * ASKED_ID_BYTES <= CHUNK_BYTES
+    assert max(DIGEST_BYTES, NAME.itemsize) == ASKED_ID_BYTES
+
+
+def test_masked_gradients_take_eight_bytes() -> None:
+    class Masked(TrainingSettings):
+        masked_gradients: bool = True
+
+    masked = Masked(representation_dim=1024, batch_size=4096, epochs=1)
+    assert dict(exchange_options(masked))[RECEIVE] == 4096 * 1024 * 8 + MESSAGE_OVERHEAD_BYTES
+
+
+@pytest.mark.parametrize("width", [1, 32, 65_536])
+def test_answers_to_the_longest_question_fit(width: int) -> None:
+    asked = settings(width, 16)
+    rows = most_rows(asked)
+    assert 1 <= rows <= MAX_IDS
+    assert rows * width * 4 <= MAX_TENSOR_BYTES
+    limit = dict(asking_options(asked))[RECEIVE]
+    assert rows * (width * 4 + 4) <= limit <= MAX_TENSOR_BYTES + 2 * MESSAGE_OVERHEAD_BYTES
