@@ -74,6 +74,9 @@ class Applicant(Protocol):
     async def attend(self, call: RingCall) -> Aligned:
         """Take part in an alignment."""
 
+    def hear_refused(self, number: int, reason: str) -> None:
+        """Hear that a dry run was refused, whether or not this client was at it."""
+
     @property
     def unfinished_run(self) -> str:
         """The run that this client could come back to, if any."""
@@ -117,6 +120,8 @@ class _Waiting:
         self._welcome = welcome
         self._applicant = applicant
         self._attended = ""
+        self._refused = 0
+        """The last dry run that it has heard was refused."""
         self._record: RunRecord | None = None
         """Of the run that this client has just been aligned for."""
         self._declined = ""
@@ -163,26 +168,36 @@ class _Waiting:
             return directive.HasField("stopped") or run != self._declined
         if gathering.call.id and gathering.call.id != self._attended:
             return True
+        if gathering.refused.number > self._refused:
+            return True
         if gathering.run and self._record is None:
             return True
         if self._record is not None:
-            return self._record.run not in (gathering.run, gathering.call.id)
+            return self._is_lost(gathering)
         return gathering.wanted and self._preparing is None
+
+    def _is_lost(self, gathering: pb.Gathering) -> bool:
+        """Whether the run that this client was aligned for will not start."""
+        run = self._record.run if self._record is not None else ""
+        return run not in ("", gathering.run, gathering.call.id)
 
     async def _follow(self, directive: pb.Directive) -> Joined | None:
         """Do what a directive asks for; return the run if it starts."""
-        gathering, record = directive.gathering, self._record
+        gathering = directive.gathering
         if directive.HasField("stopped"):
             raise stopped_by(directive)
         if directive.HasField("training") or directive.HasField("finished"):
             return await self._into_the_run(directive)
-        if gathering.run and record is None:
+        if gathering.run and self._record is None:
             raise NotRegistered("the others have aligned without this client")
-        if record is not None:  # somebody was lost before the start
+        if self._is_lost(gathering):  # with somebody, before the start
             self._record = None
             self._session.report(state=pb.CLIENT_STATE_JOINING, run="")
         if gathering.wanted and self._preparing is None:
             self._preparing = asyncio.create_task(self._prepare())
+        if gathering.refused.number > self._refused:
+            self._refused = gathering.refused.number
+            self._applicant.hear_refused(self._refused, gathering.refused.reason)
         if gathering.call.id and gathering.call.id != self._attended:
             self._attended = gathering.call.id
             await self._attend(read_call(gathering.call, self._welcome.roster, self._client))

@@ -44,6 +44,7 @@ from laser_vfl.core.errors import (
     MismatchError,
     NotReady,
     TrainingStopped,
+    printable,
 )
 from laser_vfl.core.learner import Learner
 from laser_vfl.core.purpose import Purpose, Scheme
@@ -221,6 +222,10 @@ class Participation:
             await self._means.serving.rename(aligned.naming)
             log.info("people are named by alignment %s from now on", call.id)
         return aligned
+
+    def hear_refused(self, number: int, reason: str) -> None:
+        """Tell who waits for a dry run that may have been refused before this client was at it."""
+        self._dry_runs.tell(AlignmentRefused(printable(reason)), number)
 
     async def dry_run(self) -> Aligned:
         """Align the tables as they are now with everybody who is there; train nothing."""

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
 from laser_vfl.coordinator.alignment import Alignment, Lists, Results
-from laser_vfl.coordinator.directives import Call
+from laser_vfl.coordinator.directives import Call, RefusedDryRun
 from laser_vfl.coordinator.registration import Registration
 from laser_vfl.coordinator.run import Run
 from laser_vfl.core.alignment import ClientAlignment
@@ -42,6 +42,8 @@ class Alignments:
         self.current: Alignment | None = None
         self.dry_run_for: set[str] = set()
         """Who asked for a dry run that has not been done yet."""
+        self.refused_dry_run: RefusedDryRun | None = None
+        """The last one."""
         self._roster = roster
         self._new_id = new_id
         self._on_event = on_event
@@ -158,6 +160,7 @@ class Alignments:
         if alignment.purpose is Purpose.NEWCOMERS:
             self._newcomers_wait_until = now + AFTER_REFUSAL_S
         elif alignment.purpose is Purpose.DRY_RUN:
+            self.refused_dry_run = RefusedDryRun(alignment.number, reason)
             self._answered(alignment)
 
     def _answered(self, alignment: Alignment) -> None:

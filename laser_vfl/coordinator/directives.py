@@ -101,6 +101,14 @@ class Call:
 
 
 @dataclass(frozen=True)
+class RefusedDryRun:
+    """A dry run that came to nothing, for those who wait for it and may not have seen its call."""
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Gathering:
     """Directive: not training yet. `run` is set once this client is aligned for it.
 
@@ -111,6 +119,7 @@ class Gathering:
     waiting_for: tuple[str, ...]
     wanted: bool
     call: Call | None = None
+    refused: RefusedDryRun | None = None
 
 
 @dataclass(frozen=True)

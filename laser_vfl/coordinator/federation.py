@@ -239,8 +239,9 @@ class Federation:
         if report.run and report.run == self._last[0] and self._last[1] == FINISHED:
             return Finished(report.run)
         if run is None:
-            call = self.alignments.call_to(registration)
-            return Gathering("", self.waiting_for, self.wanted, call)
+            alignments = self.alignments
+            call = alignments.call_to(registration)
+            return Gathering("", self.waiting_for, self.wanted, call, alignments.refused_dry_run)
         if run.membership is None and self._is_member(registration):
             return Gathering(run.id, (), True)
         if run.membership is not None and self._may_train(registration):

@@ -63,10 +63,12 @@ def _training(training: directives.Training) -> pb.Training:
 
 def _phase(directive: Directive) -> pb.Directive:
     match directive:
-        case directives.Gathering(run, waiting_for, wanted, call):
+        case directives.Gathering(run, waiting_for, wanted, call, refused):
             gathering = pb.Gathering(run=run, waiting_for=waiting_for, wanted=wanted)
             if call is not None:
                 gathering.call.CopyFrom(_call(call))
+            if refused is not None:
+                gathering.refused.CopyFrom(pb.RefusedDryRun(**asdict(refused)))
             return pb.Directive(gathering=gathering)
         case directives.Training():
             return pb.Directive(training=_training(directive))

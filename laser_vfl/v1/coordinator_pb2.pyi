@@ -840,6 +840,7 @@ class Gathering(_message.Message):
     WAITING_FOR_FIELD_NUMBER: _builtins.int
     WANTED_FIELD_NUMBER: _builtins.int
     CALL_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     wanted: _builtins.bool
     """Whether somebody wants a run; then all take part, also those that have a model."""
@@ -849,6 +850,10 @@ class Gathering(_message.Message):
     def call(self) -> Global___AlignmentCall:
         """The alignment that this client is called to, if any."""
 
+    @_builtins.property
+    def refused(self) -> Global___RefusedDryRun:
+        """The last dry run that was refused, if any. Who waits for it may never have seen its call."""
+
     def __init__(
         self,
         *,
@@ -856,14 +861,37 @@ class Gathering(_message.Message):
         waiting_for: _abc.Iterable[_builtins.str] | None = ...,
         wanted: _builtins.bool = ...,
         call: Global___AlignmentCall | None = ...,
+        refused: Global___RefusedDryRun | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "refused", b"refused"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "run", b"run", "waiting_for", b"waiting_for", "wanted", b"wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "refused", b"refused", "run", b"run", "waiting_for", b"waiting_for", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Gathering: _TypeAlias = Gathering  # noqa: Y015
+
+@_typing.final
+class RefusedDryRun(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RefusedDryRun: _TypeAlias = RefusedDryRun  # noqa: Y015
 
 @_typing.final
 class Training(_message.Message):

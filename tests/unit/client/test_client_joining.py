@@ -96,6 +96,7 @@ class Applicant:
 
     def __init__(self, *outcomes, record=None):
         self.attended = []
+        self.refused = []
         self._outcomes = list(outcomes)
         self._record = record
 
@@ -115,6 +116,9 @@ class Applicant:
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
+
+    def hear_refused(self, number, reason):
+        self.refused.append((number, reason))
 
     async def keep(self, aligned, settings):
         return record(aligned)
@@ -171,6 +175,36 @@ def test_whatever_is_wrong_here_can_be_told(message):
         assert peer == "bank"
         assert len(reason) <= MAX_REASON
         assert reason.isprintable()
+
+
+def test_a_dry_run_that_was_refused_before_its_call_came_is_heard_of_once():
+    def refused(directive, number):
+        told = pb.Directive()
+        told.CopyFrom(directive)
+        told.gathering.refused.number, told.gathering.refused.reason = number, f"no {number}"
+        return told
+
+    idle = pb.Directive(gathering=pb.Gathering())
+    directives = [refused(idle, 2), refused(idle, 2), refused(called("alignment-3"), 2)]
+    directives += [refused(idle, 4), called("alignment-5"), STOPPED]
+    session = Session(*directives)
+    applicant = Applicant(AlignmentOver("lost shop"), AlignmentOver("lost shop"))
+    join_until_stopped(session, applicant)
+    assert applicant.refused == [(2, "no 2"), (4, "no 4")]
+    assert applicant.attended == ["alignment-3", "alignment-5"]
+
+
+def test_a_refused_dry_run_is_no_reason_to_give_up_the_run_that_is_about_to_start():
+    told = gathering("run-1")
+    told.gathering.refused.number = 1
+    session, applicant = Session(called("run-1"), told, training("run-1")), Applicant("run-1")
+
+    async def run():
+        async with asyncio.timeout(5):
+            return await join(session, "bank", applicant, Wish(wants_run=True, patience_s=1.0))
+
+    assert asyncio.run(run()).is_new
+    assert {"state": pb.CLIENT_STATE_JOINING, "run": ""} not in session.reports
 
 
 def test_an_alignment_may_be_over_before_this_client_can_refuse_it():

@@ -166,6 +166,36 @@ def test_an_answer_may_be_there_before_the_wish_is_confirmed():
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("is_before", [True, False], ids=["before", "after"])
+def test_a_refusal_is_heard_without_the_call_also_before_the_wish_is_confirmed(is_before):
+    """The call to the fifth was over before this client had done with the fourth."""
+
+    class Slow(Session):
+        async def dry_run(self):
+            if is_before:
+                part.hear_refused(4, "no")
+                part.hear_refused(5, "no\nagain")
+            return 5
+
+    part = participation(AlignmentRefused("no"), Slow())
+
+    async def run():
+        waiting = asyncio.create_task(part.dry_run())
+        await asyncio.sleep(0)
+        if not is_before:
+            await asyncio.gather(part.attend(replace(DRY_RUN, number=4)), return_exceptions=True)
+            part.hear_refused(4, "no")
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            part.hear_refused(5, "no\nagain")
+        async with asyncio.timeout(1):
+            with pytest.raises(AlignmentRefused, match=r"no.*again") as refused:
+                await waiting
+        assert str(refused.value).isprintable()
+
+    asyncio.run(run())
+
+
 def test_an_alignment_for_something_else_is_no_dry_run():
     part = participation(SimpleNamespace(naming=None))
 

@@ -4,7 +4,7 @@ import pytest
 from play import Play, started
 
 from laser_vfl.coordinator.alignment import RESULT_S
-from laser_vfl.coordinator.directives import Gathering, StartRule, State
+from laser_vfl.coordinator.directives import Gathering, RefusedDryRun, StartRule, State
 from laser_vfl.core.errors import AlignmentOver, AlignmentRefused, NotReady
 from laser_vfl.core.purpose import TABLES, Purpose
 
@@ -138,7 +138,7 @@ def test_a_refusal_is_heard_by_all_and_ends_nobodys_registration():
     reason = "b refused a in the alignment: it sent a point twice"
     assert play.events[1:] == [("refused", "run-1", reason)]
     for name in ("a", "b"):
-        assert play.directive(name) == Gathering("", (), False)
+        assert play.directive(name) == Gathering("", (), False, None, RefusedDryRun(1, reason))
         with pytest.raises(AlignmentRefused, match=reason):
             play.outcome(name)
     play.rest(5, "a", "b")
@@ -146,6 +146,17 @@ def test_a_refusal_is_heard_by_all_and_ends_nobodys_registration():
     assert play.federation.status(play.now).last_run == ""
     play.dry_run("a")
     assert play.align("a", "b")
+
+
+def test_who_wished_for_a_dry_run_that_is_over_before_it_saw_the_call_is_told():
+    play = resting("a", "b")
+    play.dry_run("a")
+    play.refuse("b", "b", "no")
+    play.dry_run("a")
+    number = play.call("a").number
+    play.refuse("b", "b", "no again")
+    assert play.directive("a").call is None
+    assert play.directive("a").refused.number == number
 
 
 def test_a_dry_run_is_refused_while_a_run_is_under_way():
