@@ -59,10 +59,9 @@ ACCESS: dict[str, Rule] = {
     "/grpc.health.v1.Health/Check": _rule(
         "owner", "coordinator", "client", "operator", "application"
     ),
-    "/grpc.health.v1.Health/Watch": _rule(
-        "owner", "coordinator", "client", "operator", "application"
-    ),
 }
+"""Nobody may watch the health: who watches and does not read would keep the server from changing
+it, and so from stopping."""
 
 _caller: ContextVar[Identity | None] = ContextVar("caller", default=None)
 

@@ -10,7 +10,7 @@ FIRST_S = 10.0
 """For the first message of a call, which says who calls and what about."""
 
 NEXT_S = 60.0
-"""For the next message of a list."""
+"""For the next message of a list, or the one message of a call."""
 
 SLOWEST_BYTES_PER_S = 64 * 1024
 """Nobody waits for a list that comes more slowly than this."""

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from laser_vfl.core import errors
 from laser_vfl.wire.access import Gate
+from laser_vfl.wire.patience import NEXT_S, in_time
 
 log = logging.getLogger(__name__)
 
@@ -100,37 +101,31 @@ class Doorkeeper(grpc.aio.ServerInterceptor):
         return self._wrapped[method]
 
     def _wrap(self, method: str, handler: Any) -> Any:
-        """Wrap a handler, whatever its shape."""
-        make: Callable[..., Any] = {
-            (False, False): grpc.unary_unary_rpc_method_handler,
-            (False, True): grpc.unary_stream_rpc_method_handler,
-            (True, False): grpc.stream_unary_rpc_method_handler,
-            (True, True): grpc.stream_stream_rpc_method_handler,
-        }[handler.request_streaming, handler.response_streaming]
-        behaviour = (
-            handler.unary_unary
-            or handler.unary_stream
-            or handler.stream_unary
-            or handler.stream_stream
-        )
-        deserialize = handler.request_deserializer
+        """Wrap a handler, whatever its shape.
+
+        gRPC reads the one message of a call before it hands the call on, and would do so for
+        anybody. So every call takes a stream here, which looks the same on the wire, and is read
+        when the caller has been let in.
+        """
+        make: Callable[..., Any] = grpc.stream_unary_rpc_method_handler
+        if handler.response_streaming:
+            make = grpc.stream_stream_rpc_method_handler
+        behaviour = handler.stream_unary or handler.stream_stream
         if not handler.request_streaming:
-            deserialize = _readable(deserialize)
+            behaviour = _with_message(handler.unary_unary or handler.unary_stream)
         return make(
             self._guarded(method, behaviour),
-            request_deserializer=deserialize,
+            request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )
 
     def _guarded(self, method: str, behaviour: Behaviour) -> Behaviour:
-        async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        async def call(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             who = context.peer().rpartition(":")[0]
             try:
                 with self._gate.admit(method, context) as admission:
                     who = admission.caller.uri if admission.caller else who
-                    if isinstance(request, DecodeError):
-                        raise request
-                    return await _in_time(behaviour(request, context), admission.lasts_s)
+                    return await _in_time(behaviour(requests, context), admission.lasts_s)
             except DecodeError:
                 await self._refuse(method, who, context, UNREADABLE)
             except tuple(_STATUS) as error:
@@ -169,16 +164,16 @@ async def _in_time(call: Awaitable[Any], lasts_s: float | None) -> Any:
         raise
 
 
-def _readable(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """Hand on what cannot be read as an exception; gRPC would answer UNKNOWN with its text."""
+def _with_message(behaviour: Behaviour) -> Behaviour:
+    """Read the one message that a call is about."""
 
-    def read(data: bytes) -> Any:
-        try:
-            return deserialize(data)
-        except DecodeError as error:
-            return error
+    async def call(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        request = await in_time(context.read(), NEXT_S)
+        if request is grpc.aio.EOF:
+            raise errors.ContractError("no message came")
+        return await behaviour(request, context)
 
-    return read
+    return call
 
 
 async def refuse(context: grpc.aio.ServicerContext[Any, Any], error: errors.LaserError) -> NoReturn:

@@ -83,11 +83,14 @@ def _plaintext(fortress: Fortress) -> Result:
             yield outcome(lambda c=channel, d=door: call(c, KNOCKS[d], [b""]))  # type: ignore[misc]
 
 
-def handshake(fortress: Fortress, door: str, version: Any = None) -> ssl.SSLSocket:
-    """Shake hands at a door as somebody who is let in there."""
+def handshake(
+    fortress: Fortress, door: str, version: Any = None, shown: Tls | None = None
+) -> ssl.SSLSocket:
+    """Shake hands at a door, unless told otherwise as somebody who is let in there."""
     to = "coordinator" if door == "coordinator" else "bank"
     ca = str(fortress.authority.directory / to / "ca.pem")
-    name, shown = fortress.authority.identity(to).dns, fortress.authority.issue(MEMBERS[door])
+    name = fortress.authority.identity(to).dns
+    shown = shown or fortress.authority.issue(MEMBERS[door])
     return raw_http2.tls_socket(fortress.address(door), name, ca, shown, version=version)
 
 
@@ -247,6 +250,17 @@ def _trickle(fortress: Fortress) -> Result:
         return list(threads.map(lambda each: drip(*each), calls))
 
 
+def _half_a_message(fortress: Fortress) -> Result:
+    """Begin every call as somebody who may make none, and leave its message unfinished."""
+    signer = fortress.authority.of["shop"]
+    shown = forge(fortress.directory, signer, uris=["spiffe://other/client/shop"])
+    half = raw_http2.message(bytes(1000))[:500]
+    for door, methods in METHODS.items():
+        for path in methods:
+            with handshake(fortress, door, shown=shown) as connection:
+                yield _named(raw_http2.call(connection, path, [half], is_whole=False))
+
+
 def _slowly(content: bytes) -> Iterable[bytes]:
     for byte in content:
         yield bytes([byte])
@@ -335,5 +349,6 @@ DOING: dict[str, Callable[[Fortress], Result]] = {
         cpb.SubmitIdsRequest(client="shop", incarnation=999, table=1, blinded=bytes(1 << 15)),
     ),
     "trickle": _trickle,
+    "half a message": _half_a_message,
     "too many calls": _too_many_calls,
 }  # fmt: skip

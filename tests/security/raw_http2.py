@@ -70,8 +70,18 @@ def bomb(num_bytes: int) -> bytes:
     return b"".join(parts) + packer.flush()
 
 
-def call(connection: socket.socket, method: str, parts: Iterable[bytes], **headers: str) -> str:
-    """Make a call whose body is given in parts; return the status, its number and our error."""
+def call(
+    connection: socket.socket,
+    method: str,
+    parts: Iterable[bytes],
+    *,
+    is_whole: bool = True,
+    **headers: str,
+) -> str:
+    """Make a call whose body is given in parts; return the status, its number and our error.
+
+    One that is not whole leaves the other side to wait for more.
+    """
     connection.sendall(PREFACE + frame(SETTINGS))
     head = request_headers(method, "localhost", **headers)
     connection.sendall(frame(HEADERS, head, flags=END_HEADERS, stream=1))
@@ -82,7 +92,8 @@ def call(connection: socket.socket, method: str, parts: Iterable[bytes], **heade
             if not answers.wait_for_room(len(piece)) or answers.has_ended():
                 return answers.status
             connection.sendall(frame(DATA, piece, stream=1))
-    connection.sendall(frame(DATA, flags=END_STREAM, stream=1))
+    if is_whole:
+        connection.sendall(frame(DATA, flags=END_STREAM, stream=1))
     return answers.wait_for_status()
 
 

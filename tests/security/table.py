@@ -91,6 +91,9 @@ ATTACKS: dict[str, Attack] = {
         "a member begins every call that takes a stream, and sends a byte a second",
         UNREADABLE,
     ),
+    "half a message": Attack(
+        "somebody of another federation begins every call, and never finishes its message", DENIED
+    ),
     "too many calls": Attack("a member makes 100 calls at the same time", TOO_MUCH),
     # Tokens, where they take the place of certificates.
     "right token": Attack("an application shows its token", "OK"),

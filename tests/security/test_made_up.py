@@ -10,11 +10,9 @@ from test_access import shown_by
 CALLERS = {"coordinator": "shop", "peers": "shop", "predictions": "bank"}
 BUGS = ("UNKNOWN", "INTERNAL", "CANCELLED")
 FEW, MANY = 20, 500
+TIMEOUT_S = 3.0
 SLOW = ("/laser_vfl.v1.Prediction/Align",)
 """A call that aligns tables when the message is good."""
-
-ENDLESS = ("/grpc.health.v1.Health/Watch",)
-"""A call that is answered for as long as it is open."""
 
 EVERY = [(door, path) for door, methods in METHODS.items() for path in methods]
 SIZES = [FEW, pytest.param(MANY, marks=pytest.mark.variant)]
@@ -23,7 +21,6 @@ SIZES = [FEW, pytest.param(MANY, marks=pytest.mark.variant)]
 def _send(fortress: Fortress, who: str, door: str, path: str, num: int) -> set[str]:
     """Send made-up messages; return all ways in which calls ended."""
     ends: set[str] = set()
-    timeout_s = 0.1 if path in ENDLESS else 3.0
     with fortress.door(door, shown_by(fortress, who)) as channel:
 
         @settings(
@@ -33,7 +30,7 @@ def _send(fortress: Fortress, who: str, door: str, path: str, num: int) -> set[s
         )
         @given(contents=requests(METHODS[door][path]))
         def send(contents: list[bytes]) -> None:
-            ends.add(outcome(lambda: call(channel, path, contents, timeout_s)))
+            ends.add(outcome(lambda: call(channel, path, contents, TIMEOUT_S)))
 
         send()
     return ends

@@ -41,10 +41,19 @@ REFUSALS = Refusals()
 
 
 class FakeContext:
-    """Keeps what a call was ended with."""
+    """Has the messages of a call, and keeps what the call was ended with."""
+
+    def __init__(self, *requests):
+        self.requests = [*requests]
 
     def peer(self):
         return "memory:1"
+
+    async def read(self):
+        request = self.requests.pop(0) if self.requests else grpc.aio.EOF
+        if isinstance(request, Exception):
+            raise request
+        return request
 
     async def abort(self, code, details="", trailing_metadata=()):
         self.code, self.details, self.trailing = code, details, tuple(trailing_metadata)
@@ -82,14 +91,19 @@ def intercepted(
     return handler, guarded
 
 
+def handling(guarded):
+    """Return what is done at a call."""
+    return guarded.stream_unary or guarded.stream_stream
+
+
 def ended_with(error, shape="unary_unary"):
     async def behaviour(request, context):
         raise error
 
     _, guarded = intercepted(behaviour, shape)
-    context = FakeContext()
+    context = FakeContext("request")
     with pytest.raises(Aborted):
-        asyncio.run(getattr(guarded, shape)("request", context))
+        asyncio.run(handling(guarded)(None, context))
     return context
 
 
@@ -148,29 +162,49 @@ def test_a_foreign_exception_is_only_a_reference(shape, caplog):
 @pytest.mark.parametrize("shape", list(MAKERS))
 def test_a_call_that_ends_well_is_left_alone(shape):
     async def behaviour(request, context):
+        if shape.startswith("stream"):
+            request = await context.read()
         return request * 2
 
     handler, guarded = intercepted(behaviour, shape)
-    assert asyncio.run(getattr(guarded, shape)("ab", FakeContext())) == "abab"
-    for name in ("request_streaming", "response_streaming"):
-        assert getattr(guarded, name) == getattr(handler, name)
+    assert asyncio.run(handling(guarded)(None, FakeContext("ab"))) == "abab"
+    assert guarded.response_streaming == handler.response_streaming
     assert guarded.request_deserializer(b"abc") == 3
     assert guarded.response_serializer is repr
 
 
-def test_a_unary_request_that_cannot_be_read_is_refused():
-    def garbled(data):
-        raise DecodeError("Error parsing message with type 'secret'")
+@pytest.mark.parametrize(
+    ("requests", "said"),
+    [
+        ([DecodeError("Error parsing message with type 'secret'")], "a message cannot be read"),
+        ([], "no message came"),
+    ],
+)
+def test_a_request_that_cannot_be_read_or_does_not_come_is_refused(requests, said):
+    async def behaviour(request, context):
+        return request
+
+    _, guarded = intercepted(behaviour)
+    context = FakeContext(*requests)
+    with pytest.raises(Aborted):
+        asyncio.run(handling(guarded)(None, context))
+    assert context.code == grpc.StatusCode.INVALID_ARGUMENT
+    assert context.details == said
+
+
+@pytest.mark.parametrize("shape", list(MAKERS))
+def test_nothing_is_read_of_who_is_not_let_in(shape):
+    """Otherwise anybody could have memory filled."""
 
     async def behaviour(request, context):
         return request
 
-    _, guarded = intercepted(behaviour, deserializer=garbled)
-    context = FakeContext()
+    _, guarded = intercepted(behaviour, shape, method="/laser_vfl.v1.Peer/Forgotten")
+    assert guarded.request_streaming, "gRPC reads the message of a call that takes no stream"
+    context = FakeContext("request")
     with pytest.raises(Aborted):
-        asyncio.run(guarded.unary_unary(guarded.request_deserializer(b"?"), context))
-    assert context.code == grpc.StatusCode.INVALID_ARGUMENT
-    assert context.details == "a message cannot be read"
+        asyncio.run(handling(guarded)(None, context))
+    assert context.requests == ["request"]
 
 
 @pytest.mark.parametrize("ending", [grpc.aio.AbortError(), asyncio.CancelledError()])
@@ -182,7 +216,7 @@ def test_an_abort_and_a_cancellation_pass_through(ending):
 
     async def call():
         with pytest.raises(type(ending)):
-            await guarded.unary_unary("", FakeContext())
+            await handling(guarded)(None, FakeContext(""))
 
     asyncio.run(call())
 
@@ -201,9 +235,9 @@ def test_what_is_served_without_being_in_the_table_is_refused_to_all():
         return request
 
     _, guarded = intercepted(behaviour, method="/laser_vfl.v1.Peer/Forgotten")
-    context = FakeContext()
+    context = FakeContext("request")
     with pytest.raises(Aborted):
-        asyncio.run(guarded.unary_unary("request", context))
+        asyncio.run(handling(guarded)(None, context))
     assert context.code is grpc.StatusCode.PERMISSION_DENIED
 
 
@@ -224,9 +258,9 @@ def test_a_call_ends_with_the_certificate():
 
         door = Doorkeeper(Brief(Credentials()), REFUSALS.note)
         guarded = await door.intercept_service(continuation, Details("/laser_vfl.v1.Peer/Greet"))
-        context = FakeContext()
+        context = FakeContext("")
         with pytest.raises(Aborted):
-            await guarded.unary_unary("", context)
+            await handling(guarded)(None, context)
         return context
 
     context = asyncio.run(scene())
