@@ -103,7 +103,9 @@ class Attendance:
             raise RunLost("the coordinator does not know this run any more")
         training = directive.training
         view = member_view(training.view, self._roster, self._name, self._session.incarnation)
-        self._membership.hear(training.view.generation, training.stop, view)
+        self._membership.hear(
+            training.view.generation, training.stop, view, left_out=bool(training.left_out)
+        )
         self._links.meet(read_peers(training, self._roster, self._name))
         self._work.prune(training.complete)
         if view is None and training.HasField("resume") and not self._membership.running:
@@ -295,11 +297,11 @@ class Attendance:
             await asyncio.wait([self._task], timeout=LEAVE_STEP_S)
             await self._interrupt(self._task)
             membership.ended(self._work.next_step)
-        with suppress(LaserError):
-            await asyncio.to_thread(self._work.save)
         membership.leave()
         progress.leaving, progress.stopped = True, membership.stopped
         self._report()
+        with suppress(LaserError):  # the others need not wait for it
+            await asyncio.to_thread(self._work.save)
         with suppress(LaserError, TimeoutError):
             async with asyncio.timeout(LEAVE_S):
                 while not self._has_left(directive := self._session.latest):

@@ -22,11 +22,18 @@ class Membership:
     _coming: MemberView | None = None
     _excluded: bool = False
 
-    def hear(self, generation: int, stop: int, view: MemberView | None) -> None:
-        """Take in what the coordinator says; `view` is None when this process is not in it."""
+    def hear(
+        self, generation: int, stop: int, view: MemberView | None, *, left_out: bool = False
+    ) -> None:
+        """Take in what the coordinator says; `view` is None when this process is not in it.
+
+        It may have been left out of a view that it never heard of.
+        """
         self._barred = max(self._barred, stop)
         if view is not None:
             self._member_of = max(self._member_of, generation)
+        elif left_out or 0 < self._member_of < generation:
+            self._excluded = True
         if self.leaving:
             self._barred = max(self._barred, self._member_of)
         if generation <= max(self._barred, self._generation):
@@ -34,8 +41,6 @@ class Membership:
         self._barred = max(self._barred, generation - 1)
         if view is not None:
             self._coming = view
-        elif self._member_of:
-            self._excluded = True
 
     def leave(self) -> None:
         """Want to go: take part in nothing more."""

@@ -321,7 +321,10 @@ class Participation:
         except (RunLost, DataError) as error:
             outcome = error.message
             log.error("%s; waiting for the next run", error)
-            self._comeback.end()
+            if isinstance(error, RunLost):
+                self._comeback.end()
+            else:
+                self._comeback.decline()
             self._retry = True
             return
         except LaserError as error:

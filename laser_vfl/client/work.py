@@ -116,9 +116,9 @@ class Work:
         if found is not None:
             step, tensors, _ = found
             self._learner.load_state(tensors)
-            self._checkpoints.drop_after(step)
         elif self.next_step:
             self._learner.load_state(self._build().state())
+        self._checkpoints.drop_after(step)
         self.is_done = False
         self._progress.next_step = self._loaded = step
         self._num_evaluated = 0
@@ -142,9 +142,10 @@ class Work:
             self._note_checkpoints()
 
     def save(self) -> None:
-        """Write a checkpoint of where it stands, and wait for it."""
+        """Write a checkpoint of where it stands, unless there is one, and wait for it."""
         self._writer.wait()
-        if 0 < self.next_step <= self.num_training_steps and not self.is_done:
+        is_training = 0 < self.next_step <= self.num_training_steps and not self.is_done
+        if is_training and self.next_step not in self._checkpoints.held:
             self._checkpoint(self.next_step, 0)
             self._writer.wait()
 

@@ -62,6 +62,8 @@ class Membership:
         self._farewells: dict[str, str] = {}
         self._stranded = ("", 0.0)
         """Why all may have to begin anew, and since when."""
+        self._is_restored = False
+        """Whether members may have been told to stop before this coordinator was started."""
 
     def farewell(self, client: str, reason: str) -> None:
         """Take note why a member is not registered any more."""
@@ -84,7 +86,8 @@ class Membership:
                 accusations(members),
             )
             log.info("generation %d ends: %s", self.view.generation, cause)
-            if (name := self._alarmed_by(members)) and (why := self._unrest.alarm(name)):
+            name = self._alarmed_by(members)
+            if name and (why := self._unrest.alarm(name)) and self._may_go(members):
                 self._change.expelled[name] = why
         if self._change is None:
             return False
@@ -160,6 +163,7 @@ class Membership:
         view["members"] = tuple(ViewMember(**member) for member in view["members"])
         view["heads"] = tuple(view["heads"])
         restored = cls(roster, rules, View(**view))
+        restored._is_restored = True
         restored.complete = stored["complete"]
         restored.num_changes = stored["num_changes"]
         restored._door.exclusions = Counter(stored["exclusions"])
@@ -211,11 +215,16 @@ class Membership:
         return ""
 
     def _alarmed_by(self, members: dict[str, Registration]) -> str:
-        """Return who has everybody stop though nobody is lost; empty if that is not so."""
-        if len(members) < len(self.view.clients):
+        """Return who has everybody stop though nobody goes; empty if that is not so."""
+        is_whole = len(members) == len(self.view.clients)
+        if self._is_restored or not is_whole or any(m.report.leaving for m in members.values()):
             return ""
         stopped = (n for n, m in members.items() if m.report.stopped >= self.view.generation)
         return next(stopped, "") or waits_in_vain(members, self._rules)[0]
+
+    def _may_go(self, members: dict[str, Registration]) -> bool:
+        """Whether training goes on when one of the members is sent away."""
+        return self._rules.on_lost == "continue" and len(members) > self._rules.quorum
 
     def _lasts(self, why: str, now: float) -> str:
         """Return a reason that stays when everybody has been heard once more."""
@@ -377,6 +386,7 @@ class Membership:
         }
         self.num_changes += 1
         self._change = None
+        self._is_restored = False
         self._farewells.clear()
         self._deserted_since, self._resume, self._waiting_for = None, NO_LIMIT, ()
         for registration in members:

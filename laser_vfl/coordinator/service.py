@@ -300,12 +300,13 @@ class CoordinatorService(CoordinatorServicer):
     async def _push(self, registration: Registration, context: Context) -> None:
         last: object = None
         while self._federation.knows(registration):
+            changed = self._changed  # of this moment: it is replaced while a directive is written
             directive = self._federation.directive(registration)
             addresses = self._federation.addresses()
             if self._memory.is_up_to_date and (directive, addresses) != last:
                 await context.write(directive_message(directive, addresses))
                 last = (directive, addresses)
-            await self._changed.wait()
+            await changed.wait()
 
     def _announce(self) -> None:
         """Wake everybody who waits for a change, once it is on disk."""

@@ -25,6 +25,8 @@ MOST_TORN = 14
 CUT_S = 10.0
 """Two members without a stream for so long cannot reach each other."""
 
+BEGUN = (State.RUNNING, State.FINISHED)
+
 Members = Mapping[str, Registration]
 """Members of the view that are still the processes they were, in roster order."""
 
@@ -46,6 +48,11 @@ class Rules:
     def cut_s(self) -> float:
         """How long a stream may be down between two members that the coordinator hears."""
         return min(CUT_S, self.step_timeout_s)
+
+    @property
+    def first_s(self) -> float:
+        """How long a stream may be down to a member that has not begun; it builds its models."""
+        return max(CUT_S, self.step_timeout_s)
 
 
 def suspects(members: Members, rules: Rules) -> set[str]:
@@ -102,7 +109,9 @@ def _are_cut(a: Registration, b: Registration, rules: Rules) -> bool:
     if not (a.in_session and b.in_session):
         return False
     links = [a.report.links.get(b.incarnation), b.report.links.get(a.incarnation)]
-    if any(link and not link.up and link.for_s >= rules.cut_s for link in links):
+    down_s = [link.for_s for link in links if link and not link.up]
+    have_begun = all(member.report.state in BEGUN for member in (a, b))
+    if down_s and min(down_s) >= (rules.cut_s if have_begun else rules.first_s):
         return True
     return b.client in _waits_late(a, rules) and a.client in _waits_late(b, rules)
 

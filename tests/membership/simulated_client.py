@@ -29,6 +29,8 @@ class SimulatedClient(Worker):
         self.slowness = 0.0
         self.has_failed = False
         self.is_over = False
+        self.is_gone = False
+        """Whether it never comes back."""
         self.checkpoints = {}
         """step → the steps that were applied before it."""
         self.applied = []
@@ -37,7 +39,7 @@ class SimulatedClient(Worker):
     # --- life and death
 
     def start(self):
-        if self.is_alive:
+        if self.is_alive or self.is_gone:
             return
         self.life += 1
         self.is_alive, self.is_hung, self.is_over = True, False, False
@@ -239,7 +241,8 @@ class SimulatedClient(Worker):
             return
         self._meet(directive)
         view = self._view(directive.view)
-        self.membership.hear(directive.view.generation, directive.stop, view)
+        left_out = bool(directive.left_out)
+        self.membership.hear(directive.view.generation, directive.stop, view, left_out=left_out)
         for step in [s for s in self.checkpoints if s < directive.complete]:
             if any(step < other <= directive.complete for other in self.checkpoints):
                 del self.checkpoints[step]

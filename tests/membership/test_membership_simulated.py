@@ -13,6 +13,7 @@ NUM_BATCHES = 10
 KINDS = (
     "crash",
     "crash",
+    "death",
     "hang",
     "slow",
     "cut",
@@ -20,6 +21,7 @@ KINDS = (
     "coordinator",
     "pause",
     "apart",
+    "island",
     "ambush",
 )
 MOMENTS = ("stop", "view", "answer", "begin")
@@ -34,6 +36,8 @@ def draw_faults(seed, names):
         what = rng.choice(KINDS)
         if what in ("coordinator", "pause"):
             faults.append((at, what, seconds))
+        elif what == "death":
+            faults.append((at, what, name))
         elif what == "cut":
             faults.append((at, what, *rng.sample(names, 2), seconds))
         elif what == "apart":
@@ -62,9 +66,19 @@ def test_whatever_happens_the_run_ends_and_all_agree(batch):
         play(seed)
 
 
+def test_who_was_left_out_comes_back_though_the_next_view_is_ending_already():
+    """Three, of whom two have to be there: one was away for a while, and another dies meanwhile."""
+    worlds = [World(seed, num_clients=3) for seed in range(40)]
+    worlds = [w for w in worlds if (w.rules.quorum, w.rules.on_lost) == (2, "continue")]
+    for number, world in enumerate(worlds):
+        world.run([(1.0, "island", "c2", 5.0), (2.5 + 0.2 * number, "death", "c0")])
+    assert sum(world.counts["deaths"] for world in worlds) > 5
+
+
 def test_the_schedules_have_what_they_should():
     """Changes of members, steps that were begun again, and runs without any fault."""
     worlds = [play(seed) for seed in range(300)]
     assert sum(world.counts["changes"] for world in worlds) > 300
     assert sum(world.counts["redone"] for world in worlds) > 100
+    assert sum(world.counts["deaths"] for world in worlds) > 30
     assert any(not any("fault:" in line for line in world.story) for world in worlds)

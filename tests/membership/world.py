@@ -39,7 +39,7 @@ class World:
         """(step, generation) → participants, as whoever applied it saw them."""
         self.cut = set()
         """Pairs that cannot reach each other; the coordinator is a party too."""
-        self.counts = dict.fromkeys(("changes", "redone"), 0)
+        self.counts = dict.fromkeys(("changes", "redone", "deaths"), 0)
         self.ambushes = []
         """(trigger, what, seconds): faults that wait for their moment."""
         self._paused = []
@@ -88,7 +88,7 @@ class World:
         self._check_end()
 
     def _is_finished(self):
-        return all(client.is_over for client in self.clients.values())
+        return all(client.is_over or client.is_gone for client in self.clients.values())
 
     def _check_end(self):
         if not any("fault:" in line for line in self.story) and self.counts["changes"]:
@@ -109,6 +109,18 @@ class World:
         if client.is_alive:
             client.die()
             self.later(seconds, client.start)
+
+    def _fault_death(self, name):
+        """Somebody never comes back, once all have begun, if that is allowed for."""
+        run = self.federation.run if self.federation is not None else None
+        others = [c for c in self.clients.values() if c.name != name and not c.is_gone]
+        is_allowed = self.rules.on_lost == "continue" and len(others) >= self.rules.quorum
+        if run is not None and run.membership is not None and is_allowed:
+            client = self.clients[name]
+            client.is_gone = client.has_failed = True
+            if client.is_alive:
+                client.die()
+            self.counts["deaths"] += 1
 
     def _fault_leave(self, name, seconds):
         client = self.clients[name]
@@ -131,6 +143,12 @@ class World:
         self.cut.add(frozenset((a, b)))
         self.look()
         self.later(seconds, self._mend, frozenset((a, b)))
+
+    def _fault_island(self, name, seconds):
+        """Somebody can reach nobody for a while."""
+        for other in [*self.names, "coordinator"]:
+            if other != name:
+                self._fault_cut(name, other, seconds)
 
     def _mend(self, pair):
         self.cut.discard(pair)

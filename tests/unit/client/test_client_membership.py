@@ -60,6 +60,26 @@ def test_a_newer_view_is_a_stop_too(membership):
     assert membership.may_begin
 
 
+def test_who_is_missing_from_a_view_that_is_being_stopped_registers_anew(membership):
+    """It was away when the view came, and when the stop came; nobody waits for its answer."""
+    membership.hear(2, 2, None)
+    assert membership.must_stop
+    assert not membership.is_excluded, "not before the old one has ended"
+    membership.ended(next_step=3)
+    assert membership.is_excluded
+
+
+def test_who_was_left_out_before_it_heard_of_its_view_registers_anew():
+    membership = Membership()
+    membership.hear(2, 0, None)
+    assert not membership.is_excluded, "who comes new is not in the view either"
+    membership.hear(2, 0, None, left_out=True)
+    assert membership.is_excluded
+    membership.renew()
+    membership.hear(2, 0, None)
+    assert not membership.is_excluded
+
+
 def test_what_is_not_newer_than_the_last_stop_is_ignored(membership):
     membership.hear(2, 2, view(2))
     membership.ended(next_step=3)

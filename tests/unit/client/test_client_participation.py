@@ -9,6 +9,7 @@ import pytest
 from client_hall import Hall
 
 from laser_vfl.client import participation as participation_module
+from laser_vfl.client.attendance import RunLost
 from laser_vfl.client.listing import Keys
 from laser_vfl.client.participation import Means, Participation
 from laser_vfl.client.session import RunStopped, Welcome
@@ -276,3 +277,39 @@ def test_who_is_barred_from_a_run_does_not_try_to_come_back_to_it(stopped, ended
         asyncio.run(part._take_part())
     assert found == ended
     assert part.unfinished_run == ("" if ended else "run-1")
+
+
+@pytest.mark.parametrize(
+    ("error", "ended"),
+    [
+        (RunLost("the coordinator does not know this run any more"), ["run-1"]),
+        (DataError("a checkpoint has other tensors than the models"), []),
+    ],
+    ids=["the run is gone", "the models are not those of the checkpoint"],
+)
+def test_what_is_kept_of_a_run_stays_when_only_this_client_is_wrong(error, ended, monkeypatch):
+    """A mistake in its configuration can be mended, and then it can come back."""
+    part, found = participation(), []
+    part._comeback.run = "run-1"
+    part._comeback._state = SimpleNamespace(end_run=found.append)
+    progress = SimpleNamespace(starts_phase=lambda: None, members=())
+    part._means = replace(
+        part._means,
+        session=SimpleNamespace(progress=progress),
+        state=SimpleNamespace(has_model=lambda run: False),
+        audit=SimpleNamespace(note=lambda *_, **__: None),
+    )
+    joined = SimpleNamespace(record=SimpleNamespace(run="run-1"), is_new=False, members=())
+
+    async def join(*_):
+        return joined
+
+    async def attend(work):
+        raise error
+
+    monkeypatch.setattr(participation_module, "join", join)
+    monkeypatch.setattr(part, "_build_work", lambda record: SimpleNamespace())
+    monkeypatch.setattr(part, "_attend_run", attend)
+    asyncio.run(part._join_and_train())
+    assert found == ended
+    assert (part.unfinished_run, part._retry) == ("", True)

@@ -143,6 +143,27 @@ def test_a_stream_may_be_down_for_a_while():
     assert play.stop == 0
 
 
+@pytest.mark.parametrize("who", ["a", "b"])
+def test_who_has_not_begun_builds_its_models_and_is_not_cut_off(who):
+    play = started("a", "b", step_timeout_s=STEP_S)
+    other = {"a": "b", "b": "a"}[who]
+    play.beat(who, state=State.READY, run="run-1")
+    play.train(other, links=down(play, who, STEP_S - 1))
+    assert play.stop == 0
+    play.train(who, links=down(play, other, 1.0))
+    play.train(other, links=down(play, who, STEP_S + 1))
+    assert play.stop == 0, "it has just begun to dial"
+    play.train(who, links=down(play, other, CUT_S))
+    assert play.stop == 1
+
+
+def test_who_never_begins_is_not_waited_for_for_ever():
+    play = started("a", "b", step_timeout_s=STEP_S)
+    play.beat("b", state=State.READY, run="run-1")
+    play.train("a", links=down(play, "b", STEP_S))
+    assert play.stop == 1
+
+
 def test_two_that_wait_for_each_other_past_the_deadline_are_cut_though_their_streams_look_well():
     play = started("a", "b", "c", step_timeout_s=STEP_S)
     play.train("c", "a", links=play.links("a"))
@@ -220,6 +241,25 @@ def test_who_stops_the_others_again_and_again_goes_itself():
         play.answer(b=5)
     assert play.view.clients == ("b",)
     assert play.departures == [("a", "it has stopped the others 6 times")]
+
+
+@pytest.mark.parametrize("rule", [{"quorum": 2}, {"on_lost": "wait"}], ids=str)
+def test_nobody_goes_for_stopping_the_others_where_they_need_it(rule):
+    """Otherwise they would wait for it, and it, which is a member still, would not come back."""
+    play = started("a", "b", **rule)
+    for generation in range(1, 10):
+        play.train("a", stopped=generation, next_step=4)
+        play.answer(b=5)
+        assert (play.view.generation, play.view.clients) == (generation + 1, ("a", "b"))
+
+
+def test_who_was_told_to_stop_before_the_coordinator_was_killed_is_not_blamed_for_it():
+    play = started("a", "b")
+    for generation in range(1, 10):
+        play.restart()
+        play.train("a", stopped=generation, next_step=4)
+        play.answer(b=5)
+        assert (play.view.generation, play.view.clients) == (generation + 1, ("a", "b"))
 
 
 def test_of_a_cut_pair_goes_who_was_cut_off_from_another_before():
