@@ -104,8 +104,14 @@ def run_sign(
             where=str(csr),
             hint="ask whoever sent it",
         )
+    if not expected and not sys.stdin.isatty():
+        raise ConfigError(
+            f"names {request.identity}, and nobody is at a terminal to say whether that is right",
+            where=str(csr),
+            hint="say beside --csr whom it has to name, such as --client bank",
+        )
     print(f"{csr} names {request.identity}, key {request.fingerprint}", file=sys.stderr)
-    if not expected and sys.stdin.isatty():
+    if not expected:
         typer.confirm("Sign it?", abort=True, err=True)
     now = datetime.now(UTC)
     path = out or directory / f"{file_name(request.identity)}.pem"

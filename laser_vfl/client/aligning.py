@@ -18,7 +18,7 @@ from laser_vfl.client.digest_index import DigestIndex, Digests
 from laser_vfl.client.ledger import Ledger
 from laser_vfl.client.listing import Listing
 from laser_vfl.client.naming import Naming
-from laser_vfl.client.outcome import check_members, check_rows
+from laser_vfl.client.outcome import Most, check_members, check_rows, most_of
 from laser_vfl.client.ring import Coming, Refusal, Ring, RingReception, sha256
 from laser_vfl.client.ring_call import Promise, Promises, RingCall, read_promises
 from laser_vfl.client.session import Session
@@ -127,7 +127,7 @@ class Aligner:
         if scheme == "hmac":
             tables = tables_of(call.purpose, scheme)
             digests = {table: lists[table].digests for table in tables}
-            outcome = await submit(self._session, call, config.name, digests)
+            outcome = await submit(self._session, call, config.name, digests, config.max_people)
             return Aligned(call, scheme, at_rows(outcome, lists))
         self.ledger.check(call.purpose)
         scalar = known.scalar if known else new_scalar()
@@ -163,6 +163,7 @@ class _Attempt:
     async def run(self) -> Aligned:
         """Do the work, unless somebody ends it; then say why."""
         call, ring = self._ring.call, self._ring
+        nothing = dict.fromkeys(ring.tables, Most())
         work = asyncio.create_task(self._work())
         over = asyncio.create_task(self._session.directive(self._is_over))
         stall = asyncio.create_task(self._stall())
@@ -173,7 +174,7 @@ class _Attempt:
                 return work.result()
             if over.done():
                 over.result()
-                await self._session.fetch_alignment(call.id, ring.tables)  # which says why
+                await self._session.fetch_alignment(call.id, nothing)  # which says why
                 raise AlignmentOver("the alignment ended without this client")
             failed = ring.failure if ring.failure.done() else stall
             refusal = failed.exception()
@@ -182,7 +183,7 @@ class _Attempt:
                 await self._refuse(refusal)
             if self._is_submitting:
                 return await work  # the coordinator has decided which of the two came first
-            await self._session.fetch_alignment(call.id, ring.tables)  # which says how it ended
+            await self._session.fetch_alignment(call.id, nothing)  # which says how it ended
             raise AlignmentOver(str(refusal))
         finally:
             for task in (work, over, stall):
@@ -216,16 +217,16 @@ class _Attempt:
             raise ContractError("the coordinator tells of another commitment than this client made")
         self._ledger.note(call.purpose)
         ring.depart(promises)
-        people, num_listed = lists["serve"].digests, {}
+        people, listed = lists["serve"].digests, {}
         for table in tables:  # one after another, so that memory holds few lists at a time
             home = await ring.travel(table, blinded.pop(table))
             points = np.frombuffer(home, dtype=np.uint8).reshape(-1, POINT_BYTES)
             if table == "serve" and self._known is not None:
                 people, points = _with_known(self._known, people, points)
             self._is_submitting = not blinded
-            num_listed[table] = len(points)
+            listed[table] = most_of(len(points), self._most(promises, table).values())
             await session.submit_ids(call.id, table, points.reshape(-1).data)
-        outcome = await fetch(session, call, ring.me, num_listed)
+        outcome = await fetch(session, call, ring.me, listed)
         for table, alignment in outcome.items():
             check_members(num_held(alignment.groups, call.roster), self._most(promises, table))
         serve = outcome.pop("serve")
@@ -280,21 +281,26 @@ class _Attempt:
 
 
 async def submit(
-    session: Session, call: RingCall, me: str, lists: Mapping[str, Digests]
+    session: Session, call: RingCall, me: str, lists: Mapping[str, Digests], max_people: int
 ) -> dict[str, ClientAlignment]:
-    """Submit blinded lists; return where each of their members stands, once all have submitted."""
+    """Submit blinded lists; return where each of their members stands, once all have submitted.
+
+    Nobody has said how many people it brings; `max_people` is the most that anybody may.
+    """
     for table, blinded in lists.items():
         await session.submit_ids(call.id, table, np.ascontiguousarray(blinded).reshape(-1).data)
-    return await fetch(session, call, me, {table: len(lists[table]) for table in lists})
+    brought = [max_people] * len(call.names)
+    listed = {table: most_of(len(blinded), brought) for table, blinded in lists.items()}
+    return await fetch(session, call, me, listed)
 
 
 async def fetch(
-    session: Session, call: RingCall, me: str, num_listed: Mapping[str, int]
+    session: Session, call: RingCall, me: str, listed: Mapping[str, Most]
 ) -> dict[str, ClientAlignment]:
     """Return where the members of lists stand that were submitted, once all have submitted."""
-    outcome = await session.fetch_alignment(call.id, tuple(num_listed))
-    for table, num_rows in num_listed.items():
-        check_rows(outcome[table], num_rows, call.roster.index(me), len(call.roster))
+    outcome = await session.fetch_alignment(call.id, listed)
+    for table, most in listed.items():
+        check_rows(outcome[table], most.num_rows, call.roster.index(me), len(call.roster))
     return outcome
 
 

@@ -20,6 +20,7 @@ from laser_vfl.client.work import Work
 from laser_vfl.core.errors import AddressError, LaserError, NameTaken, TrainingStopped, printable
 from laser_vfl.core.exchange import WIRE_DTYPES
 from laser_vfl.v1 import coordinator_pb2 as pb
+from laser_vfl.wire.audit import Audit
 from laser_vfl.wire.credentials import Credentials
 from laser_vfl.wire.sizes import exchange_options
 
@@ -54,6 +55,7 @@ class Attendance:
         credentials: Credentials,
         coordinator_timeout_s: float,
         when_done: Callable[[], Awaitable[None]],
+        audit: Audit,
     ) -> None:
         self._name = name
         self._address = address
@@ -63,6 +65,7 @@ class Attendance:
         self._credentials = credentials
         self._coordinator_timeout_s = coordinator_timeout_s
         self._when_done = when_done
+        self._audit = audit
         self._roster = work.record.roster
         self._membership = Membership()
         self._links = self._new_links()
@@ -343,6 +346,7 @@ class Attendance:
             self._credentials,
             exchange_options(record.settings),
             self._look,
+            self._accuse,
             masked_gradients=record.settings.masked_gradients,
         )
         self._session.progress.use(links)
@@ -352,6 +356,11 @@ class Attendance:
     def _look(self) -> None:
         """A stream went up or down: the coordinator should know at once."""
         self._session.report()
+
+    def _accuse(self, peer: str, reason: str) -> None:
+        """A peer broke the contract: that should be known when the log is gone."""
+        labels = {"run": self._work.record.run, "peer": peer, "reason": reason}
+        self._audit.count("offence", labels, count=1)
 
     async def _end(self) -> None:
         self._reception.close()

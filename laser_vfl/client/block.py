@@ -37,6 +37,7 @@ from laser_vfl.models import (
     check_fusion_name,
     check_representation,
     check_representation_name,
+    check_rows_apart,
 )
 
 Stamps = tuple[Stamp | None, ...]
@@ -188,6 +189,18 @@ def _encoded_block(
     )
 
 
+def check_noise(config: ClientConfig, block: Block, own: OwnModels = NO_MODELS) -> None:
+    """Refuse noise that batch norm makes worthless, as far as the model can be known yet.
+
+    An own factory may need the federation's width; `build_models` looks at what it makes of that.
+    """
+    model, width = config.model, config.representation_dim
+    if own.representation is None and ":" in model.representation and width is None:
+        return
+    if config.privacy.noise:
+        _check_noise(config, _representation(config, block, width or 1, own))
+
+
 def build_models(
     config: ClientConfig,
     block: Block,
@@ -205,17 +218,10 @@ def build_models(
             hint="agree on one width with the coordinator",
         )
     with initial_randomness(settings.seed, client):
+        representation = _representation(config, block, width, own)
         with _placed(config.where("model.representation")):
-            representation = own.representation_or(
-                lambda: build_representation(
-                    model.representation,
-                    input_shape=block.encoding.input_shape,
-                    representation_dim=width,
-                    hidden=model.hidden,
-                    options=model.representation_options,
-                )
-            )
             check_representation(representation, block.encoding.input_shape, width)
+        _check_noise(config, representation)
         if block.labels is None:
             return representation, None
         with _placed(config.where("model.fusion")):
@@ -271,6 +277,26 @@ def release_of(clip: float | None, noise: float, own_key: bytes) -> Release | No
     if clip is None:
         return None
     return Release(clip, noise, subkey(own_key, b"noise") if own_key else b"")
+
+
+def _representation(config: ClientConfig, block: Block, width: int, own: OwnModels) -> nn.Module:
+    model = config.model
+    with _placed(config.where("model.representation")):
+        return own.representation_or(
+            lambda: build_representation(
+                model.representation,
+                input_shape=block.encoding.input_shape,
+                representation_dim=width,
+                hidden=model.hidden,
+                options=model.representation_options,
+            )
+        )
+
+
+def _check_noise(config: ClientConfig, representation: nn.Module) -> None:
+    if config.privacy.noise:
+        with _placed(config.where("privacy.noise")):
+            check_rows_apart(representation)
 
 
 @contextmanager

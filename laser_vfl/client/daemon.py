@@ -10,7 +10,7 @@ import grpc.aio
 
 from laser_vfl.client.aligning import Aligner
 from laser_vfl.client.artifacts import StateDirectory
-from laser_vfl.client.block import NO_MODELS, OwnModels, load_block
+from laser_vfl.client.block import NO_MODELS, OwnModels, check_noise, load_block
 from laser_vfl.client.config import ClientConfig
 from laser_vfl.client.device import pick_device
 from laser_vfl.client.forgotten import Forgotten
@@ -106,6 +106,7 @@ class ClientDaemon:
         keys = state.keys(config.id_secret_file)
         forgotten = Forgotten(config.state, keys, config.federation)
         block = await asyncio.to_thread(load_block, config, keys.digest, forgotten)
+        await asyncio.to_thread(check_noise, config, block, own)
         ledger = Ledger(state.path / "alignments.json", config.alignments_per_day)
         serving = Serving(config, state, block, own, credentials, device, keys, ledger, forgotten)
         self.serving = serving

@@ -17,12 +17,17 @@ _HINT = "free some space or make the state directory writable, then start again"
 
 @contextmanager
 def writing(path: Path, hint: str = _HINT) -> Iterator[None]:
-    """Say in plain words that a file cannot be written."""
+    """Say in plain words that a file cannot be written.
+
+    Its directory is left to `where`: a message may be this client's farewell, which all hear.
+    """
     try:
         yield
     except OSError as error:
         raise TrainingStopped(
-            f"{path} cannot be written ({error.strerror or type(error).__name__})", hint=hint
+            f"{path.name} cannot be written ({error.strerror or type(error).__name__})",
+            where=str(path.parent),
+            hint=hint,
         ) from None
 
 

@@ -48,7 +48,8 @@ class Ledger:
             temporary.replace(self._path)
         except OSError as error:
             raise TrainingStopped(
-                f"{self._path} cannot be written ({error.strerror})",
+                f"{self._path.name} cannot be written ({error.strerror})",
+                where=str(self._path.parent),
                 hint="an alignment that is not counted does not take place; free some space",
             ) from None
 

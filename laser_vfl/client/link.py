@@ -39,12 +39,16 @@ KINDS = frozenset(
 Read = Callable[[], Awaitable[Any]]
 Write = Callable[[bytes], Awaitable[None]]
 Changed = Callable[[], None]
+Accuse = Callable[[str, str], None]
+"""Gets who broke the contract, and how."""
 
 
 class Link:
     """The stream to one process of a peer, and what it may have to be sent again."""
 
-    def __init__(self, peer: Peer, run: str, inbox: Inbox, changed: Changed) -> None:
+    def __init__(
+        self, peer: Peer, run: str, inbox: Inbox, changed: Changed, accuse: Accuse
+    ) -> None:
         self.peer = peer
         self.up = False
         self.closed = asyncio.Event()
@@ -56,6 +60,7 @@ class Link:
         """Frames that were dropped since the last one that was not."""
         self._since = time.monotonic()
         self._changed = changed
+        self._accuse = accuse
         self._run = run
         self._inbox = inbox
         self._room = asyncio.Event()
@@ -63,6 +68,8 @@ class Link:
         self._outbox: deque[bytes] = deque()
         self._filled = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
+        self._refused: tuple[asyncio.Task[None] | None, str] = (None, "")
+        """Which pump was stopped for what the peer sent, and what that was."""
         self._loop = asyncio.get_running_loop()
 
     def begin(self) -> None:
@@ -85,6 +92,7 @@ class Link:
         self.is_refused = True
         self._count_offence(reason)
         if self._pump is not None:
+            self._refused = (self._pump, reason)
             self._pump.cancel()
 
     def check(self) -> None:
@@ -123,6 +131,9 @@ class Link:
             if not mine.cancelled():
                 mine.cancel()
                 raise
+            refused, reason = self._refused
+            if refused is mine:  # and the peer should hear of it, which it does by the status
+                raise ContractError(f"a tensor of {self.peer.name} is refused: {reason}") from None
         finally:
             if self._pump is mine:
                 self._pump = None
@@ -187,6 +198,7 @@ class Link:
 
     def _count_offence(self, reason: str) -> None:
         self.num_offences += 1
+        self._accuse(self.peer.name, reason)
         self._inbox.offences[reason] += 1
 
     def _resume(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import grpc.aio
 
 from laser_vfl.client.inbox import Inbox, Kind
-from laser_vfl.client.link import Changed, Link, Read, Write
+from laser_vfl.client.link import Accuse, Changed, Link, Read, Write
 from laser_vfl.client.pair_keys import PairKeys
 from laser_vfl.client.view import MemberView, Peer
 from laser_vfl.core.errors import ContractError, LaserError
@@ -48,6 +48,7 @@ class Links:
         credentials: Credentials,
         options: Options,
         changed: Changed = lambda: None,
+        accuse: Accuse = lambda peer, reason: None,
         *,
         masked_gradients: bool = False,
     ) -> None:
@@ -60,6 +61,7 @@ class Links:
         self._credentials = credentials
         self._options = options
         self._changed = changed
+        self._accuse = accuse
         self._links: dict[int, Link] = {}
         self._retired: dict[int, Link] = {}
         self._by_index: dict[int, Link] = {}
@@ -79,7 +81,7 @@ class Links:
             if incarnation not in self._links:
                 if before := self._retired.pop(incarnation, None):
                     before.closed.set()  # its caller opens a stream anew
-                link = Link(peer, self.run, self.inbox, self._changed)
+                link = Link(peer, self.run, self.inbox, self._changed, self._accuse)
                 self._links[incarnation] = link
                 if peer.index > self.me.index:
                     self._dials[incarnation] = asyncio.create_task(self._keep_open(link))

@@ -1,12 +1,76 @@
 """What the coordinator makes of an alignment has to fit what this client knows of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from laser_vfl.core.alignment import ClientAlignment
+from laser_vfl.core.alignment import ClientAlignment, Group
 from laser_vfl.core.errors import ContractError
 from laser_vfl.core.subsets import has
+from laser_vfl.v1 import coordinator_pb2 as pb
+from laser_vfl.wire.alignments import TABLE_NAMES
+
+ROW_BYTES = 8
+"""A row on the wire is a little-endian int64."""
+
+
+@dataclass(frozen=True)
+class Most:
+    """How much there can be to tell a client of one table."""
+
+    num_rows: int = 0
+    num_groups: int = 0
+
+
+def most_of(num_rows: int, num_people: Iterable[int]) -> Most:
+    """Return it for a client's list, and the most people that each member can have brought.
+
+    No group is empty, and no two are of the same members.
+    """
+    brought = list(num_people)
+    return Most(num_rows, min(2 ** len(brought) - 1, sum(brought)))
+
+
+class Pieces:
+    """What has come of an outcome so far. More than there can be is refused before it is kept."""
+
+    def __init__(self, most: Mapping[str, Most]) -> None:
+        self._most = most
+        self._groups: dict[str, list[Group]] = {table: [] for table in most}
+        self._rows: dict[str, dict[int, bytearray]] = {table: {} for table in most}
+        self._num_rows = dict.fromkeys(most, 0)
+
+    def add(self, piece: pb.FetchAlignmentResponse) -> None:
+        """Take in a message of the coordinator."""
+        table = TABLE_NAMES.get(piece.table, "")
+        if table not in self._most:
+            raise ContractError("the coordinator aligned a table that nobody submitted")
+        most, groups, rows = self._most[table], self._groups[table], piece.rows.rows
+        if len(groups) + len(piece.groups) > most.num_groups:
+            raise ContractError(
+                f"the coordinator tells of more groups than the {most.num_groups} that there can be"
+            )
+        if len(rows) % ROW_BYTES:
+            raise ContractError(f"the coordinator's rows have {ROW_BYTES} bytes each")
+        self._num_rows[table] += len(rows) // ROW_BYTES
+        if self._num_rows[table] > most.num_rows:
+            raise ContractError(
+                f"the coordinator places more rows than the {most.num_rows} that this client listed"
+            )
+        groups.extend(Group(g.observed, g.size) for g in piece.groups)
+        if rows:
+            self._rows[table].setdefault(piece.rows.group, bytearray()).extend(rows)
+
+    def whole(self) -> dict[str, ClientAlignment]:
+        """Return this client's part of each table."""
+        return {
+            table: ClientAlignment(
+                tuple(groups),
+                {g: np.frombuffer(r, dtype="<i8") for g, r in self._rows[table].items()},
+            )
+            for table, groups in self._groups.items()
+        }
 
 
 def check_rows(alignment: ClientAlignment, num_rows: int, client: int, num_clients: int) -> None:

@@ -354,6 +354,7 @@ class Participation:
             means.credentials,
             means.config.coordinator_timeout_s,
             when_done,
+            means.audit,
         )
         await attendance.run()
 

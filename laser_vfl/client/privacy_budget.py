@@ -3,6 +3,8 @@
 It is about the features of one person, given the parameters: who sees the noisy rows can tell those
 features from any others only that well. Any features at all make a clipped row, and two such rows
 are at most 2 · clip apart, so noise of standard deviation noise · clip counts for half of `noise`.
+That presumes that a person's features change that person's row alone; `block.check_noise` refuses
+models with batch norm.
 """
 
 from importlib.util import find_spec

@@ -18,6 +18,9 @@ from laser_vfl.data import Encoding, Table, TableSpec, normalise_ids
 from laser_vfl.v1 import prediction_pb2 as pb
 from laser_vfl.wire.tensors import TensorSpec, decode_tensor
 
+MAX_ID_LETTERS = 1024
+"""Ids of people who are in no table are remembered until they are aligned; none may be a book."""
+
 MAX_LISTED = 10
 
 
@@ -42,6 +45,13 @@ def check_request(edition: Edition, request: pb.PredictRequest) -> None:
             f"the request has {num_ids} ids, at most {most} are answered at once",
             hint="ask in pieces",
         )
+    for place, text in enumerate(request.ids, start=1):
+        if len(text) > MAX_ID_LETTERS:
+            raise DataError(
+                f"the id of sample {place} has {len(text)} characters, at most {MAX_ID_LETTERS} "
+                "are taken",
+                hint="shorten it, or leave it out",
+            )
     deadline_s = request.deadline_s
     if request.HasField("deadline_s") and not (deadline_s > 0 and math.isfinite(deadline_s)):
         raise DataError(

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from laser_vfl.client.artifacts import is_run_id
+from laser_vfl.client.told_address import told_address
 from laser_vfl.core.errors import ContractError, LimitExceeded
 from laser_vfl.core.purpose import Purpose
 from laser_vfl.v1 import coordinator_pb2 as pb
@@ -69,7 +70,9 @@ def read_call(message: pb.AlignmentCall, roster: Sequence[str], me: str) -> Ring
         raise ContractError("the coordinator calls to an alignment that makes no sense")
     if (message.run == message.id) == (purpose is Purpose.NEWCOMERS):
         raise ContractError("newcomers come to a run that has been, and nobody else does")
-    members = tuple(Member(m.client, m.incarnation, m.address) for m in message.members)
+    members = tuple(
+        Member(m.client, m.incarnation, told_address(m.address, m.client)) for m in message.members
+    )
     names = [member.name for member in members]
     if names != [name for name in roster if name in names] or me not in names:
         raise ContractError("the members of an alignment are on the roster, and in its order")

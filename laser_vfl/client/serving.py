@@ -31,7 +31,8 @@ from laser_vfl.client.published import PublishedModel, load_published
 from laser_vfl.client.rounds import Rounds
 from laser_vfl.client.serve_table import ServeTable
 from laser_vfl.client.session import Standing
-from laser_vfl.core.errors import DataError, LaserError, NotReady
+from laser_vfl.client.told_address import told_address
+from laser_vfl.core.errors import ContractError, DataError, LaserError, NotReady
 from laser_vfl.data import Encoding, Table, blind_ids, read_table
 from laser_vfl.wire.credentials import Credentials
 from laser_vfl.wire.sizes import asking_options
@@ -216,7 +217,7 @@ class Serving:
 
     def meet(self, addresses: Mapping[str, str]) -> None:
         """Learn where the other clients can be reached now."""
-        news = {k: v for k, v in addresses.items() if k != self.config.name}
+        news = {k: v for k, v in addresses.items() if k != self.config.name and _is_host(k, v)}
         if len(self._addresses.keys() | news.keys()) > MAX_KNOWN:
             log.warning("the coordinator names more clients than a federation can have")
             return
@@ -374,3 +375,12 @@ class Serving:
                 continue
             rowsets.append(Rowset(self.blind(table.ids), inputs, table.ids))
         return rowsets
+
+
+def _is_host(client: str, address: str) -> bool:
+    try:
+        told_address(address, client)
+    except ContractError as error:
+        log.warning("%s; it stays where it was", error)
+        return False
+    return True

@@ -5,22 +5,22 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import grpc.aio
-import numpy as np
 
+from laser_vfl.client.outcome import Most, Pieces
 from laser_vfl.client.progress import Progress
-from laser_vfl.core.alignment import DIGEST_BYTES, ClientAlignment, Group
+from laser_vfl.core.alignment import DIGEST_BYTES, ClientAlignment
 from laser_vfl.core.errors import ContractError, LaserError, TrainingStopped, printable
 from laser_vfl.core.purpose import Scheme
 from laser_vfl.core.release import __version__
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.v1.coordinator_pb2_grpc import CoordinatorStub
-from laser_vfl.wire.alignments import TABLE_NAMES, TABLES
+from laser_vfl.wire.alignments import TABLES
 from laser_vfl.wire.lines import Line
 from laser_vfl.wire.protocol import CHUNK_BYTES, HEARTBEAT_INTERVAL, PROTOCOL_VERSION
 from laser_vfl.wire.status import error_from, heed_cancellation, is_ours
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from laser_vfl.v1.coordinator_pb2_grpc import CoordinatorAsyncStub
 
 log = logging.getLogger(__name__)
-
-ROW_BYTES = 8
-"""A row on the wire is a little-endian int64."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -198,31 +195,24 @@ class Session:
             )
 
     async def fetch_alignment(
-        self, alignment: str, tables: Sequence[str]
+        self, alignment: str, tables: Mapping[str, Most]
     ) -> dict[str, ClientAlignment]:
-        """Wait for the outcome of an alignment; return this client's part of each table."""
+        """Wait for the outcome of an alignment; return this client's part of each table.
+
+        `tables` says how much of each there can be. More ends the call at once.
+        """
         request = pb.FetchAlignmentRequest(
             client=self._introduction.client, incarnation=self.incarnation, alignment=alignment
         )
-        groups: dict[str, list[pb.Group]] = {table: [] for table in tables}
-        rows: dict[str, dict[int, bytearray]] = {table: {} for table in tables}
-        with _as_ours("waiting for the alignment"):
-            async for piece in self._stub.FetchAlignment(request):
-                table = TABLE_NAMES.get(piece.table, "")
-                if table not in groups:
-                    raise ContractError("the coordinator aligned a table that nobody submitted")
-                groups[table].extend(piece.groups)
-                if len(piece.rows.rows) % ROW_BYTES:
-                    raise ContractError(f"the coordinator's rows have {ROW_BYTES} bytes each")
-                if piece.HasField("rows"):
-                    rows[table].setdefault(piece.rows.group, bytearray()).extend(piece.rows.rows)
-        return {
-            table: ClientAlignment(
-                tuple(Group(g.observed, g.size) for g in groups[table]),
-                {g: np.frombuffer(data, dtype="<i8") for g, data in rows[table].items()},
-            )
-            for table in tables
-        }
+        pieces = Pieces(tables)
+        call = self._stub.FetchAlignment(request)
+        try:
+            with _as_ours("waiting for the alignment"):
+                async for piece in call:
+                    pieces.add(piece)
+        finally:
+            call.cancel()  # which changes nothing once it has ended
+        return pieces.whole()
 
     async def refuse(self, alignment: str, peer: str, reason: str, *, unreachable: bool) -> None:
         """Tell the coordinator that this client cannot go on, and who gave cause."""

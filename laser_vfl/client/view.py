@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from laser_vfl.client.artifacts import is_run_id
+from laser_vfl.client.told_address import told_address
 from laser_vfl.core.errors import ContractError, quoted
 from laser_vfl.core.subsets import mask_of
 from laser_vfl.v1 import coordinator_pb2 as pb
@@ -56,7 +57,7 @@ def member_view(
     if not _all_differ(names) or any(n not in roster for n in (*names, *message.heads)):
         raise ContractError("the coordinator's view does not fit the roster")
     members = sorted(
-        (Peer(roster.index(m.client), m.client, m.incarnation, m.address) for m in message.members),
+        (_peer(m, roster) for m in message.members),
         key=lambda peer: peer.index,
     )
     mine = [m for m in members if (m.name, m.incarnation) == (me, incarnation)]
@@ -73,6 +74,11 @@ def member_view(
     )
 
 
+def _peer(member: pb.ViewMember | pb.AlignmentMember, roster: Sequence[str]) -> Peer:
+    name = member.client
+    return Peer(roster.index(name), name, member.incarnation, told_address(member.address, name))
+
+
 def _all_differ(values: Sequence[object]) -> bool:
     return len(set(values)) == len(values)
 
@@ -81,9 +87,9 @@ def read_peers(training: pb.Training, roster: Sequence[str], me: str) -> tuple[P
     """Return everybody else who is a member or about to be one."""
     members: list[pb.ViewMember | pb.AlignmentMember] = [*training.view.members, *training.joiners]
     found = [
-        Peer(roster.index(m.client), m.client, m.incarnation, m.address)
-        for m in members
-        if m.client in roster and m.client != me
+        _peer(member, roster)
+        for member in members
+        if member.client in roster and member.client != me
     ]
     peers = set(found)
     if not _all_differ([peer.incarnation for peer in peers]):

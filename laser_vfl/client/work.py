@@ -24,10 +24,10 @@ from laser_vfl.client.progress import Progress
 from laser_vfl.client.run_record import RunRecord
 from laser_vfl.client.step_log import StepLog
 from laser_vfl.client.training import train_step
+from laser_vfl.client.unmasked import UnmaskedRows
 from laser_vfl.client.view import MemberView
 from laser_vfl.core.errors import DataError
 from laser_vfl.core.learner import Learner
-from laser_vfl.core.masking import num_unmasked
 from laser_vfl.core.release import __version__
 from laser_vfl.core.schedule import Schedule, in_order
 from laser_vfl.core.subsets import mask_of
@@ -84,6 +84,10 @@ class Work:
         self._loaded: int | None = None
         self._budget = budget(config.privacy, settings.epochs)
         self._has_said_what_leaves = False
+        self._unmasked: UnmaskedRows | None = None
+        if settings.masked_gradients and block.labels is not None:
+            groups = record.tables["train"].groups
+            self._unmasked = UnmaskedRows(groups, learner.place, record.roster)
         self._addresses: dict[str, str] = {}
         """Where members were last seen."""
         self._checkpoints = Checkpoints(directory / "checkpoints")
@@ -192,7 +196,7 @@ class Work:
         return Exchange(self._learner, self._host, mail, rows, self.record.tables[table])
 
     def _say_what_leaves(self) -> None:
-        """Tell once of a run what noise is worth, and which gradients no mask can hide."""
+        """Tell once of a run what noise is worth."""
         if self._has_said_what_leaves:
             return
         self._has_said_what_leaves = True
@@ -203,18 +207,6 @@ class Work:
                 "the parameters, at delta %(delta)g",
                 self._budget,
             )
-        place = self._learner.place
-        if not place.settings.masked_gradients or self._block.labels is None:
-            return
-        groups = self.record.tables["train"].groups
-        num_bare, num_shared = num_unmasked(groups, place.client, place.heads)
-        if num_bare:
-            log.warning(
-                "for %d of %d shared rows somebody gets this client's gradients unmasked, because "
-                "no two others with labels hold them",
-                num_bare,
-                num_shared,
-            )
 
     def _train(self, view: MemberView, mail: Mail) -> None:
         exchange, epochs = self._exchange("train", mail), self.record.settings.epochs
@@ -223,6 +215,8 @@ class Work:
             self._check(mail)
             participants = view.participants(number)
             plan = exchange.plan(self._schedule.step(number), participants)
+            if self._unmasked is not None:
+                self._unmasked.look(participants)
             loss = None
             if plan is not None:
                 progress = number // self._schedule.steps_per_epoch / epochs

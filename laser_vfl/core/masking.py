@@ -67,15 +67,17 @@ def mask_for(
     return mask
 
 
-def num_unmasked(groups: Iterable[Group], client: int, heads: int) -> tuple[int, int]:
+def num_unmasked(
+    groups: Iterable[Group], client: int, heads: int, participants: int
+) -> tuple[int, int]:
     """Return for how many of its shared samples a head's gradient reaches another head unmasked.
 
-    There it would take a third head to mask it with. The second value is how many samples this
-    head shares at all.
+    There it would take a third head to mask it with, and one that takes part. The second value is
+    how many samples this head shares with any of the participants.
     """
     num_unmasked = num_shared = 0
     for group in groups:
-        peers = group.observed & ~(1 << client)
+        peers = group.observed & participants & ~(1 << client)
         if not has(group.observed, client) or not peers:
             continue
         num_shared += group.size

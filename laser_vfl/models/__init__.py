@@ -6,7 +6,7 @@ from laser_vfl.models.build import (
     check_fusion_name,
     check_representation_name,
 )
-from laser_vfl.models.check import check_fusion, check_representation
+from laser_vfl.models.check import check_fusion, check_representation, check_rows_apart
 
 __all__ = [
     "build_fusion",
@@ -15,4 +15,5 @@ __all__ = [
     "check_fusion_name",
     "check_representation",
     "check_representation_name",
+    "check_rows_apart",
 ]

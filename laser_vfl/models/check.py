@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from laser_vfl.core.errors import ConfigError, MismatchError
@@ -36,6 +37,22 @@ def check_fusion(module: nn.Module, representation_dim: int, num_outputs: int) -
             f"the fusion model gives {found}, the label needs {num_outputs} outputs",
             hint=f"give its last layer {num_outputs} outputs",
         )
+
+
+def check_rows_apart(module: nn.Module) -> None:
+    """Refuse a model in which one person's features change other people's representations.
+
+    Then noise on each row is not enough: the whole batch tells of every person in it.
+    """
+    for part in module.modules():
+        if isinstance(part, _BatchNorm):
+            raise ConfigError(
+                f"the representation model has batch norm ({type(part).__name__}), which lets one "
+                "person's features change every row of a batch, so nobody could say what noise is "
+                "worth",
+                hint="remove noise, or use a model without batch norm: with layer or group norm, "
+                "say",
+            )
 
 
 def _try(module: nn.Module, shape: tuple[int, ...], what: str) -> object:

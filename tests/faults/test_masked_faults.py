@@ -23,6 +23,7 @@ def test_killed_between_representation_and_masked_gradient(site: Site) -> None:
         assert trial.clients["shop"].wait_exit() == -9
         assert flag.exists()
         trial.wait_generation("bank", 2)
+        trial.clients["bank"].wait_for("take part; bank, telco, clinic take part now")
         trial.inject(Fault("start", "shop"))
         eventually(
             lambda: any(isinstance(entry, Loaded) for entry in trial.log("shop")), "shop is back"

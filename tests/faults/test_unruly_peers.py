@@ -1,5 +1,6 @@
 """A peer with a certificate that does not keep to the protocol: the others are not misled."""
 
+import json
 from collections import Counter
 
 import psutil
@@ -130,6 +131,19 @@ def test_12_who_breaks_the_contract_is_left_out(habit: str, said: str, site: Sit
         assert [gone["client"] for gone in accused] == ["bank"] * 3
         assert "barred from this run" in accused[-1]["reason"]
         trial.check("shop", "telco")
+        for name in ("shop", "telco"):
+            offences = Counter(trial.site.metrics(name)[-1]["offences"])
+            assert trial.clients[name].terminate() == 0
+            assert _audited(trial, name) == Counter({("bank", reason): offences[reason]})
+
+
+def _audited(trial: Trial, name: str) -> Counter[tuple[str, str]]:
+    """How often a client that has ended has written down whom it accused of what."""
+    found: Counter[tuple[str, str]] = Counter()
+    for line in (trial.site.path / f"{name}-state" / "audit.jsonl").read_text().splitlines():
+        if (event := json.loads(line))["event"] == "offence":
+            found[event["peer"], event["reason"]] += event["count"]
+    return found
 
 
 def _rss(trial: Trial, name: str) -> int:

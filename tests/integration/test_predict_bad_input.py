@@ -198,6 +198,11 @@ REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     "too many ids": (
         {"ids": ["a"] * (MAX_IDS + 1)}, "the request has 10001 ids, at most 10000 are answered",
     ),
+    "a long id": (
+        {"ids": ["a", "é" * 1025]},
+        "the id of sample 2 has 1025 characters, at most 1024 are taken; shorten it",
+    ),
+    "a long id with features": (_array([GOOD_ROW]) | {"ids": ["a" * 100_000]}, "has 100000 char"),
     "a deadline of zero": ({"ids": ["a"], "deadline_s": 0.0}, "the deadline is 0 s; .*above 0"),
     "a negative deadline": ({"ids": ["a"], "deadline_s": -1.5}, "the deadline is -1.5 s; "),
     "no number as deadline": ({"ids": ["a"], "deadline_s": NAN}, "the deadline is nan s; "),
@@ -250,7 +255,7 @@ def test_a_client_without_a_head(target: Target) -> None:
 
 def test_an_unknown_id_is_an_error_of_its_own_sample(target: Target) -> None:
     """And the largest request that is allowed is answered."""
-    ids = ["nobody", *target.ids, " ", "é" * 100] + ["nobody"] * MAX_IDS
+    ids = ["nobody", *target.ids, " ", "é" * 1024] + ["nobody"] * MAX_IDS
     response = target.predict(ids=ids[:MAX_IDS], deadline_s=DEADLINE_S)
     known = slice(1, 1 + len(target.ids))
     errors = {error.place: error.message for error in response.errors}

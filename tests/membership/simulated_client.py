@@ -125,7 +125,7 @@ class SimulatedClient(Worker):
             registration = self.world.federation.register(
                 self.name,
                 nonce=self.nonce,
-                address="somewhere",
+                address="somewhere:1",
                 has_head=True,
                 wants_run=True,
                 now=self.world.now,

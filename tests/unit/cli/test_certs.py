@@ -147,20 +147,22 @@ def test_a_request_goes_to_the_authority_and_comes_back(certs, tmp_path):
     asked = json.loads(out)
     assert (code, asked["file"]) == (0, "bank/bank.csr")
     refused(certs, "issue --dir ca --csr bank/bank.csr --client shop", 5, "names spiffe://churn/")
-    code, out, err = certs("issue --dir ca --csr bank/bank.csr --out bank/bank.pem")
+    code, out, err = certs("issue --dir ca --csr bank/bank.csr --client bank --out bank/bank.pem")
     assert code == 0
     assert out.startswith("bank/bank.pem: spiffe://churn/client/bank, until ")
     assert asked["identity"] in err
     assert asked["key"] in err
     assert read_certificate(tmp_path / "bank/bank.pem").key_matches(tmp_path / "bank/bank.key")
-    assert list(made(certs, "issue --dir ca --csr bank/bank.csr")) == ["ca/bank.pem"]
+    again = made(certs, "issue --dir ca --csr bank/bank.csr --client bank")
+    assert list(again) == ["ca/bank.pem"]
 
 
-def test_a_request_of_another_federation_is_not_signed(certs, tmp_path):
+def test_a_request_of_another_federation_is_not_signed(certs, tmp_path, monkeypatch):
     made(certs, "init --federation churn")
     assert certs("request --federation loans --client bank --out new")[0] == 0
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
     code, out, err = certs("issue --csr new/bank.csr")
-    assert (code, out) == (5, "")
+    assert (code, out.strip()) == (5, "")
     assert 'vouches for nobody in "loans"' in err
     assert not (tmp_path / "certs/bank.pem").exists()
 
@@ -179,6 +181,15 @@ def test_a_person_is_asked_before_signing(answer, code, certs, tmp_path, monkeyp
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     assert certs("issue --csr new/bank.csr")[0] == code
     assert (tmp_path / "certs/bank.pem").exists() == (code == 0)
+
+
+def test_without_a_person_or_a_name_nothing_is_signed(certs, tmp_path, monkeypatch):
+    made(certs, "init --federation churn")
+    assert certs("request --federation churn --client bank --out new")[0] == 0
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    refused(certs, "issue --csr new/bank.csr", 2, "say beside --csr whom it has to name")
+    assert not (tmp_path / "certs/bank.pem").exists()
+    assert list(made(certs, "issue --csr new/bank.csr --client bank")) == ["certs/bank.pem"]
 
 
 def test_renewing_by_name(certs, tmp_path):
@@ -207,7 +218,7 @@ def test_what_has_its_key_elsewhere_is_said_and_the_others_are_renewed(certs):
     made(certs, "init --federation churn")
     made(certs, "issue --client shop")
     assert certs("request --federation churn --client bank --out new")[0] == 0
-    made(certs, "issue --csr new/bank.csr")
+    made(certs, "issue --csr new/bank.csr --client bank")
     code, out, err = certs("renew --within 40d")
     assert code == 5
     assert out.startswith("certs/shop.pem: ")

@@ -107,12 +107,16 @@ class Client:
     def __init__(self, wire, name, incarnation):
         self.peer = Peer(ROSTER.index(name), name, incarnation, f"{name}:{incarnation}")
         self.num_changes = 0
-        self.links = Links(RUN, self.peer, ROSTER, Credentials(), [], self._changed)
+        self.accused = []
+        self.links = Links(RUN, self.peer, ROSTER, Credentials(), [], self._changed, self._accuse)
         self.reception = wire.receptions[self.peer.address] = Reception()
         self.reception.open(self.links)
 
     def _changed(self):
         self.num_changes += 1
+
+    def _accuse(self, peer, reason):
+        self.accused.append((peer, reason))
 
     def meet(self, *others):
         self.links.meet([other.peer for other in others])

@@ -241,7 +241,7 @@ def test_an_outcome_that_does_not_place_each_row_once_is_refused(groups, rows):
         hall = Hall(("bank", "shop"))
         lists = {"train": digests_at("bank", ["a", "b", "c"])}
         with pytest.raises(ContractError, match="the coordinator"):
-            await submit(Lying(hall, "bank"), hall.call, "bank", lists)
+            await submit(Lying(hall, "bank"), hall.call, "bank", lists, 1000)
 
     play(scenario)
 

@@ -169,8 +169,11 @@ def test_one_that_cannot_be_removed_is_named(checkpoints, directory, caplog, mon
 
 def test_a_full_disk_has_a_name_and_leaves_the_others(checkpoints, directory, full_disk):
     before = files_in(directory)
-    with pytest.raises(TrainingStopped, match=r"200\.safetensors cannot be written \(No space"):
+    with pytest.raises(TrainingStopped) as caught:
         checkpoints.write(200, tensors_of(200), {})
+    assert caught.value.message == "200.safetensors cannot be written (No space left on device)"
+    assert caught.value.where == str(directory)
+    assert str(directory) in str(caught.value)
     assert files_in(directory) == before
     assert checkpoints.held == (5, 20, 100)
     assert checkpoints.load()[0] == 100

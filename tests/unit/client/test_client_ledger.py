@@ -155,3 +155,5 @@ def test_what_cannot_be_counted_does_not_take_place(clock, tmp_path):
         ledger.note()
     assert isinstance(caught.value, LaserError)
     assert "not counted does not take place" in caught.value.hint
+    assert caught.value.message.startswith("alignments.json cannot be written (")
+    assert caught.value.where == str(directory)

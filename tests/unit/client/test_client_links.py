@@ -100,9 +100,40 @@ def test_who_broke_the_contract_has_no_stream_until_the_generation_ends(play_out
             await while_time_passes(lambda one=one, other=other: not one.is_up(other))
             assert offences(one) == [1]
             assert one.links.inbox.offences == {"misshapen": 1}
+            assert one.accused == [(other.peer.name, "misshapen")]
             bank.begin(bank.links.inbox._generation + 1, shop)
             shop.begin(shop.links.inbox._generation + 1, bank)
             await until(lambda: bank.is_up(shop) and shop.is_up(bank))
+
+    play_out(scene)
+
+
+def test_who_broke_the_contract_hears_of_it_by_the_status_of_its_stream(play_out):
+    async def scene(wire, bank, shop):
+        shop.links.refuse(0, "unfit numbers")
+        shop.begin(2, bank)  # even if the generation ends before the stream does
+        await until(lambda: wire.streams[0].why)
+        assert wire.streams[0].why == "a tensor of bank is refused: unfit numbers"
+        bank.begin(2, shop)
+        await until(lambda: bank.is_up(shop) and shop.is_up(bank))
+
+    play_out(scene)
+
+
+def test_a_stream_that_a_newer_one_replaces_ends_without_blame(play_out):
+    async def scene(wire, bank, shop):
+        link = shop.links._by_index[0]
+        shop.links.refuse(0, "misshapen")
+        await until(lambda: not shop.is_up(bank))
+        shop.begin(2, bank)
+        bank.begin(2, shop)
+        await until(lambda: bank.is_up(shop) and shop.is_up(bank))
+        before = wire.streams[-1]
+        newer = asyncio.create_task(link.pump(asyncio.Event().wait, None))
+        await until(lambda: bank.links._by_index[1].num_opened > 2 or before._work.done())
+        assert not before._work.cancelled()
+        assert not before.why
+        newer.cancel()
 
     play_out(scene)
 
@@ -130,6 +161,7 @@ def test_something_else_than_a_frame_ends_the_stream_and_not_the_link(frame, rea
             await link.pump(read, None)
         assert offences(bank) == [1]
         assert bank.links.inbox.offences == {reason: 1}
+        assert bank.accused == [("shop", reason)]
         await until(lambda: bank.is_up(shop) and shop.is_up(bank))
 
     play_out(scene)

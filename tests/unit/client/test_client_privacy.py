@@ -1,7 +1,9 @@
 """What noise is worth, who has to have the means to say so, and what a model lets out."""
 
+import asyncio
 import math
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,11 +13,14 @@ from scipy.stats import norm
 from torch import nn
 
 from laser_vfl.client import privacy_budget
-from laser_vfl.client.block import release_of
-from laser_vfl.client.config import PrivacyConfig
+from laser_vfl.client.block import NO_MODELS, OwnModels, build_models, check_noise, release_of
+from laser_vfl.client.config import ClientConfig, ModelConfig, PrivacyConfig
+from laser_vfl.client.daemon import ClientDaemon
 from laser_vfl.client.privacy_budget import budget, check_accountant, epsilon
 from laser_vfl.client.published import PublishedModel
+from laser_vfl.config.loading import load_config
 from laser_vfl.core.errors import ConfigError
+from laser_vfl.core.settings import TrainingSettings
 
 
 def exact_epsilon(noise, num_releases, delta):
@@ -63,6 +68,91 @@ def test_noise_without_an_accountant_is_refused(monkeypatch):
     check_accountant(SimpleNamespace(privacy=PrivacyConfig(clip=1.0)))
     with pytest.raises(ConfigError):
         epsilon(1.0, 1, 1e-5)
+
+
+IMAGES = SimpleNamespace(encoding=SimpleNamespace(input_shape=(1, 4, 4)), labels=None)
+ROWS = SimpleNamespace(encoding=SimpleNamespace(input_shape=(3,)), labels=None)
+SETTINGS = TrainingSettings(representation_dim=8, batch_size=4, epochs=1)
+
+
+def config_of(representation="mlp", noise=2.0, width=None):
+    return SimpleNamespace(
+        privacy=PrivacyConfig(clip=1.0, noise=noise),
+        model=ModelConfig(
+            representation=representation,
+            representation_options={"width": 4} if representation == "resnet18" else {},
+        ),
+        representation_dim=width,
+        where=lambda key: f"a.yaml: {key}",
+    )
+
+
+def with_batch_norm(*, input_shape, representation_dim):
+    """A factory of somebody's own; it knows no width but the federation's."""
+    assert representation_dim == 8
+    norm = nn.Sequential(nn.BatchNorm1d(representation_dim))
+    return nn.Sequential(nn.Linear(*input_shape, representation_dim), norm)
+
+
+@pytest.fixture
+def own(monkeypatch):
+    module = ModuleType("own_noisy_models")
+    module.with_batch_norm = with_batch_norm
+    monkeypatch.setitem(sys.modules, "own_noisy_models", module)
+
+
+OWN = "own_noisy_models:with_batch_norm"
+GIVEN = OwnModels(representation=with_batch_norm(input_shape=(3,), representation_dim=8))
+REFUSED = r"a.yaml: privacy.noise: the representation model has batch norm .*; remove noise, or"
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(
+    ("config", "block", "given"),
+    [
+        (config_of("resnet18"), IMAGES, NO_MODELS),
+        (config_of(OWN, width=8), ROWS, NO_MODELS),
+        (config_of(), ROWS, GIVEN),
+    ],
+    ids=["resnet18", "own in YAML", "own in Python"],
+)
+def test_noise_on_rows_that_batch_norm_mixes_is_refused(config, block, given):
+    with pytest.raises(ConfigError, match=REFUSED):
+        check_noise(config, block, given)
+    with pytest.raises(ConfigError, match=REFUSED):
+        build_models(config, block, SETTINGS, 0, given)
+    config.privacy = PrivacyConfig(clip=1.0)
+    check_noise(config, block, given)
+    build_models(config, block, SETTINGS, 0, given)
+
+
+@pytest.mark.usefixtures("own")
+def test_an_own_factory_that_needs_the_width_is_refused_when_the_width_is_known():
+    check_noise(config_of(OWN), ROWS)
+    with pytest.raises(ConfigError, match=REFUSED):
+        build_models(config_of(OWN), ROWS, SETTINGS, 0)
+
+
+def test_noise_on_rows_that_stay_apart_is_taken():
+    check_noise(config_of(), ROWS)
+    normed = nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8), nn.GroupNorm(2, 8))
+    build_models(config_of(), ROWS, SETTINGS, 0, OwnModels(representation=normed))
+
+
+def test_a_client_whose_noise_batch_norm_spoils_does_not_start(tmp_path):
+    (tmp_path / "bank.csv").write_text("id,a,b,c\n1,2,3,4\n2,3,4,6\n")
+    (tmp_path / "bank.yaml").write_text(
+        "{federation: churn, name: bank, listen: '127.0.0.1:0', coordinator: '127.0.0.1:1',"
+        " state: state, data: {train: bank.csv, id: id}, privacy: {clip: 1.0, noise: 2.0}}"
+    )
+    config = load_config(tmp_path / "bank.yaml", ClientConfig)
+
+    async def start():
+        async with ClientDaemon(config, insecure=True, own=GIVEN):
+            pytest.fail("it has started")
+
+    with pytest.raises(ConfigError, match=r"bank\.yaml:1:\d+: privacy.noise: .*batch norm"):
+        asyncio.run(start())
 
 
 def model_of(sha256="abc", noise=0.5):

@@ -3,10 +3,12 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import torch
 
 from laser_vfl.client.holdings import Holdings, Rowset
-from laser_vfl.client.questions import resolve
+from laser_vfl.client.questions import check_request, resolve
+from laser_vfl.core.errors import DataError
 from laser_vfl.data import blind_ids
 from laser_vfl.v1 import prediction_pb2 as pb
 from laser_vfl.wire.requests import encode_request
@@ -39,6 +41,13 @@ FORGOTTEN = SimpleNamespace(are=lambda ids: np.array([id == "person-7" for id in
 SERVING = SimpleNamespace(
     blind=blind, config=SimpleNamespace(name="bank"), forgotten=FORGOTTEN, visit=lambda *_: None
 )
+
+
+def test_an_id_may_not_be_of_any_length():
+    edition = SimpleNamespace(max_rows=3)
+    check_request(edition, pb.PredictRequest(ids=["a" * 1024, "é" * 1024]))
+    with pytest.raises(DataError, match="the id of sample 2 has 1025 characters, at most 1024 are"):
+        check_request(edition, pb.PredictRequest(ids=["a", "b" * 1025, "c"]))
 
 
 def test_rows_are_those_of_the_ids():

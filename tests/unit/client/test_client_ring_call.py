@@ -103,6 +103,13 @@ def test_a_call_that_makes_no_sense_is_refused(message):
         read_call(message, ROSTER, "shop")
 
 
+def test_a_call_to_somewhere_that_is_no_host_is_refused():
+    message = call_of(*ROSTER)
+    message.members[2].address = "unix:/run/somebody.sock"
+    with pytest.raises(ContractError, match='"club" is at "unix:/run/somebody'):
+        read_call(message, ROSTER, "shop")
+
+
 @pytest.mark.parametrize("purpose", [pb.PURPOSE_RUN, pb.PURPOSE_DRY_RUN])
 def test_only_newcomers_use_the_scalars_of_another_run(purpose):
     """Otherwise the names of a run that is served could be written over."""

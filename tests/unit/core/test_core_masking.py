@@ -15,6 +15,7 @@ from laser_vfl.core.exchange import crossing, fan_out_summed, rows_at
 from laser_vfl.core.masking import dequantised, mask_for, num_unmasked, quantised
 from laser_vfl.core.oracle import Oracle
 from laser_vfl.core.plan import Plan, Share
+from laser_vfl.core.subsets import mask_of
 
 NUM_CLIENTS = 4
 WIDTH = 3
@@ -138,15 +139,17 @@ def test_masked_gradients_are_not_rounded_to_the_precision_of_the_wire():
 
 
 @settings(max_examples=30, deadline=None)
-@given(worlds)
-def test_unmasked_rows_are_counted(world):
+@given(worlds, st.sets(st.integers(0, NUM_CLIENTS - 1)))
+def test_unmasked_rows_are_counted(world, participants):
     for client in world.heads:
-        shared = [o for o in world.observed if client in o and len(o) > 1]
+        present = participants | {client}
+        observed = [o & present for o in world.observed]
+        shared = [o for o in observed if client in o and len(o) > 1]
         bare = [
             o
             for o in shared
             if any(not (world.heads & o) - {client, target} for target in o - {client})
         ]
         heads = sum(1 << head for head in world.heads)
-        got = num_unmasked(world.alignments[0].groups, client, heads)
+        got = num_unmasked(world.alignments[0].groups, client, heads, mask_of(present))
         assert got == (len(bare), len(shared))
