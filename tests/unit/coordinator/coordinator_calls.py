@@ -41,8 +41,12 @@ class Caller:
             federation="churn",
             protocol_version=PROTOCOL_VERSION,
             client=self.client,
-            nonce=f"nonce-{self.client}",
-            **{"address": f"{self.client}:1", "has_head": True, **keys},
+            **{
+                "nonce": f"nonce-{self.client}",
+                "address": f"{self.client}:1",
+                "has_head": True,
+                **keys,
+            },
         )
         self.incarnation = (await self.service.Register(request, self)).incarnation
 

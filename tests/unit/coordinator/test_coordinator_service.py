@@ -128,13 +128,58 @@ def test_an_old_session_hears_nothing_of_the_renewed_one():
     play_out(scene, "a")
 
 
-@pytest.mark.parametrize("address", ["x" * 301, "a:1\n"])
-def test_an_address_that_nobody_should_see_is_refused(address):
+@pytest.mark.parametrize(
+    "address",
+    [
+        "x" * 301,
+        "a:1\n",
+        "",
+        "somewhere",
+        "unix:/run/other.sock",
+        "unix:7000",
+        "DNS:7000",
+        "dns://other/bank:7000",
+        "ipv4:10.0.0.1:7000",
+        "bank:70000",
+        "[::1%\N{SNOWMAN}]:7000",
+    ],
+)
+def test_an_address_that_peers_should_not_dial_is_refused(address):
     async def scene(service, a):
         with pytest.raises(ContractError, match="cannot be an address"):
             await a.register(address=address)
 
     play_out(scene, "a")
+
+
+@pytest.mark.parametrize("address", ["bank.example:7000", "10.0.0.1:7000", "[::1]:7000"])
+def test_an_address_is_a_host_and_a_port(address):
+    async def scene(service, a):
+        await a.register(address=address)
+        a.open()
+        assert book(await a.heard.get()) == [("a", address)]
+
+    play_out(scene, "a")
+
+
+@pytest.mark.parametrize("nonce", ["x" * 301, "\x1b[2J"])
+def test_a_nonce_is_short(nonce):
+    async def scene(service, a):
+        with pytest.raises(ContractError, match="cannot be a nonce"):
+            await a.register(nonce=nonce)
+        assert not service._federation.registry
+
+    play_out(scene, "a")
+
+
+def test_nobody_waits_for_more_clients_than_there_are():
+    async def scene(service, a, b):
+        await a.register()
+        session = a.open(waiting_for=["b"] * 3)
+        with pytest.raises(ContractError, match="says too much"):
+            await session
+
+    play_out(scene, "a", "b")
 
 
 def test_a_model_run_that_nobody_should_see_is_refused():
@@ -152,7 +197,11 @@ def test_a_client_is_told_how_ids_are_compared(scheme):
     federation = Play("a", scheme=scheme).federation
     service = CoordinatorService("churn", SETTINGS, federation, NoMemory())
     request = pb.RegisterRequest(
-        federation="churn", protocol_version=PROTOCOL_VERSION, client="a", nonce="n"
+        federation="churn",
+        protocol_version=PROTOCOL_VERSION,
+        client="a",
+        nonce="n",
+        address="a:1",
     )
 
     async def answer():
