@@ -11,6 +11,7 @@ from laser_vfl.coordinator.run import Run
 from laser_vfl.core.alignment import ClientAlignment
 from laser_vfl.core.errors import AlignmentOver, AlignmentRefused, ContractError
 from laser_vfl.core.purpose import Purpose, Scheme
+from laser_vfl.wire.protocol import MAX_POINTS
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +37,10 @@ class Alignments:
         on_event: Note,
         members_of: MutableMapping[str, tuple[str, ...]] | None = None,
         timeout_s: float = math.inf,
+        max_people: int = MAX_POINTS,
     ) -> None:
         self.scheme = scheme
+        self._max_people = max_people
         self._timeout_s = timeout_s
         self.current: Alignment | None = None
         self.dry_run_for: set[str] = set()
@@ -111,7 +114,14 @@ class Alignments:
         id = self._new_id()
         self._num_begun += 1
         self.current = Alignment(
-            id, purpose, self.scheme, run or id, ring, self._num_begun, begun_at=now
+            id,
+            purpose,
+            self.scheme,
+            run or id,
+            ring,
+            self._num_begun,
+            begun_at=now,
+            max_people=self._max_people,
         )
         absent = [name for name in self._roster if name not in self.current.members]
         without = f"without {', '.join(absent)}" if absent else ""

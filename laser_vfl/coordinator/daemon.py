@@ -66,6 +66,7 @@ async def run_coordinator(
         scheme=config.alignment,
         members_of=members_of,
         alignment_timeout_s=config.alignment_timeout_s,
+        max_people=config.max_people,
         wall_clock=time.time,
     )
     store = Store(config.state, where=config.where("state"))

@@ -38,6 +38,7 @@ from laser_vfl.coordinator.suspicion import SILENT_S, Rules
 from laser_vfl.core.alignment import ClientAlignment
 from laser_vfl.core.errors import ContractError, MismatchError, NotReady
 from laser_vfl.core.purpose import Purpose, Scheme
+from laser_vfl.wire.protocol import MAX_POINTS
 
 log = logging.getLogger(__name__)
 
@@ -66,13 +67,14 @@ class Federation:
         scheme: Scheme = "ecdh",
         members_of: MutableMapping[str, tuple[str, ...]] | None = None,
         alignment_timeout_s: float = math.inf,
+        max_people: int = MAX_POINTS,
         wall_clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.roster = tuple(roster)
         self.registry = Registry(self.roster)
         self.run: Run | None = None
         self.alignments = Alignments(
-            self.roster, scheme, new_run_id, on_event, members_of, alignment_timeout_s
+            self.roster, scheme, new_run_id, on_event, members_of, alignment_timeout_s, max_people
         )
         self._starting = Starting(len(self.roster), start)
         self._rules = rules

@@ -139,11 +139,11 @@ class Fetched:
         self.messages.append(message)
 
 
-def play_out(scene, *roster, scheme="ecdh", memory=None):
+def play_out(scene, *roster, memory=None, **keys):
     """Run a scene with a service and a caller for each client."""
 
     async def play():
-        federation = Play(*roster, scheme=scheme).federation
+        federation = Play(*roster, **keys).federation
         service = CoordinatorService("churn", SETTINGS, federation, memory or NoMemory())
         async with asyncio.timeout(10):
             await scene(service, *(Caller(service, name) for name in roster))
