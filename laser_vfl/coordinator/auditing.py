@@ -1,6 +1,7 @@
 """What the coordinator's audit log says of clients, alignments and runs."""
 
 from laser_vfl.coordinator.alignment import Alignment
+from laser_vfl.coordinator.changes import Departure
 from laser_vfl.coordinator.registration import Registration
 from laser_vfl.coordinator.run import Run
 from laser_vfl.wire.audit import Audit
@@ -15,6 +16,18 @@ def note_client(audit: Audit, event: str, registration: Registration, reason: st
         incarnation=registration.incarnation,
         address=registration.address,
         reason=reason,
+    )
+
+
+def note_excluded(audit: Audit, run: Run, departure: Departure, identity: str) -> None:
+    """Note that a run goes on without a member, and why."""
+    audit.note(
+        "excluded",
+        client=departure.client,
+        identity=identity,
+        run=run.id,
+        generation=departure.generation,
+        reason=departure.reason,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from laser_vfl.coordinator.alignment import Alignment
 from laser_vfl.coordinator.alignments import Note
-from laser_vfl.coordinator.auditing import note_client, note_subject
+from laser_vfl.coordinator.auditing import note_client, note_excluded, note_subject
 from laser_vfl.coordinator.config import CoordinatorConfig
 from laser_vfl.coordinator.directives import StartRule
 from laser_vfl.coordinator.federation import Federation
@@ -63,6 +63,7 @@ async def run_coordinator(
         new_run_id=lambda: secrets.token_hex(16),
         on_event=note_everywhere,
         on_client=partial(note_client, audit),
+        on_excluded=partial(note_excluded, audit),
         scheme=config.alignment,
         members_of=members_of,
         alignment_timeout_s=config.alignment_timeout_s,

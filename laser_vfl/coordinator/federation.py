@@ -12,6 +12,7 @@ from typing import Any
 
 from laser_vfl.coordinator.alignment import Alignment, Results
 from laser_vfl.coordinator.alignments import Alignments
+from laser_vfl.coordinator.changes import Departure
 from laser_vfl.coordinator.directives import (
     Directive,
     Finished,
@@ -64,6 +65,7 @@ class Federation:
         new_run_id: Callable[[], str],
         on_event: Callable[[str, Run | Alignment, str], None] = lambda event, run, reason: None,
         on_client: Callable[[str, Registration, str], None] = lambda event, client, reason: None,
+        on_excluded: Callable[[Run, Departure, str], None] = lambda run, departure, identity: None,
         scheme: Scheme = "ecdh",
         members_of: MutableMapping[str, tuple[str, ...]] | None = None,
         alignment_timeout_s: float = math.inf,
@@ -82,6 +84,7 @@ class Federation:
         self._new_seed = new_seed
         self._on_event = on_event
         self._on_client = on_client
+        self._on_excluded = on_excluded
         self._wall_clock = wall_clock
         self._ticked_at = 0.0
         self._retrain_seed: int | None = None
@@ -113,7 +116,8 @@ class Federation:
             known.seen_at = now
             return known
         if client in self.registry:
-            self._lose(self.registry[client], "it was started anew")
+            replaced = self.registry[client]
+            self._lose(replaced, replaced.excluded or "it was started anew")
         registration = self.registry.add(client, nonce, address, has_head, wants_run, now, identity)
         self._on_client("joined", registration, "")
         return registration
@@ -369,6 +373,9 @@ class Federation:
             return
         if run.membership.decide(self.registry, now, self._wall_clock()):
             view = run.membership.view
+            for departure in run.membership.excluded:
+                known = self.registry.get(departure.client)
+                self._on_excluded(run, departure, known.identity if known else "")
             names = ", ".join(f"{m.client} from {m.next_step}" for m in view.members)
             self._on_event("changed", run, f"generation {view.generation} has {names}")
         if run.membership.has_finished(self.registry):
