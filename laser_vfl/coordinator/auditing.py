@@ -8,10 +8,10 @@ from laser_vfl.wire.audit import Audit
 
 
 def note_client(audit: Audit, event: str, registration: Registration, reason: str) -> None:
-    """Note that a client has joined or left."""
-    audit.note(
+    """Note that a client has joined or left; one may do so without end."""
+    audit.note_few(
         event,
-        client=registration.client,
+        {"client": registration.client},
         identity=registration.identity,
         incarnation=registration.incarnation,
         address=registration.address,
@@ -34,14 +34,15 @@ def note_excluded(audit: Audit, run: Run, departure: Departure, identity: str) -
 def note_subject(audit: Audit, event: str, subject: Run | Alignment, reason: str) -> None:
     """Note what became of an alignment, or of a run."""
     if isinstance(subject, Run):
-        audit.note("run", id=subject.id, state=event, members=subject.members, reason=reason)
+        audit.note_few(
+            "run", {"state": event}, id=subject.id, members=subject.members, reason=reason
+        )
     elif event != "aligning":
-        audit.note(
+        audit.note_few(
             "alignment",
+            {"purpose": subject.purpose.value, "outcome": event},
             id=subject.id,
-            purpose=subject.purpose.value,
             members=subject.members,
-            outcome=event,
             num_rows=_num_rows(subject),
             reason=reason,
         )

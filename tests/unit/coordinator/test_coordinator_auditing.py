@@ -9,7 +9,8 @@ from play import Play, started
 from laser_vfl.coordinator.auditing import note_client, note_excluded, note_subject
 from laser_vfl.coordinator.directives import Link
 from laser_vfl.coordinator.suspicion import CUT_S
-from laser_vfl.wire.audit import Audit
+from laser_vfl.core.purpose import Purpose
+from laser_vfl.wire.audit import FEW, Audit
 
 
 @pytest.fixture
@@ -112,3 +113,22 @@ def test_a_member_that_was_started_anew_and_is_in_the_next_view_is_not_excluded(
     assert play.departures == [("b", "it was started anew")]
     assert [line["reason"] for line in lines(path, "left")] == ["it was started anew"]
     assert lines(path, "excluded") == []
+
+
+def test_who_registers_without_end_does_not_fill_the_log(path):
+    play = audited(path, "a", "b")
+    for i in range(1000):
+        play.register("a", nonce=f"nonce {i}")
+    play.register("b")
+    joined = lines(path, "joined")
+    assert [line["client"] for line in joined] == ["a"] * FEW + ["b"]
+    assert len(lines(path, "left")) == FEW
+
+
+def test_who_refuses_without_end_does_not_fill_the_log(path):
+    play = audited(path, "a", "b", is_obliging=False)
+    play.idle("a", "b")
+    for _ in range(1000):
+        play.federation.alignments.call(Purpose.DRY_RUN, list(play.clients.values()), play.now)
+        play.refuse("a", "b", "no " * 100)
+    assert len(lines(path, "alignment")) == FEW
