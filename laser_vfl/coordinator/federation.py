@@ -37,7 +37,7 @@ from laser_vfl.coordinator.status import (
 )
 from laser_vfl.coordinator.suspicion import SILENT_S, Rules
 from laser_vfl.core.alignment import ClientAlignment
-from laser_vfl.core.errors import ContractError, MismatchError, NotReady
+from laser_vfl.core.errors import ContractError, LimitExceeded, MismatchError, NotReady
 from laser_vfl.core.purpose import Purpose, Scheme
 from laser_vfl.wire.protocol import MAX_POINTS
 
@@ -160,8 +160,14 @@ class Federation:
             return
         self._abort(current, _refusal(registration.client, peer, reason), now)
 
-    def dry_run(self, registration: Registration) -> None:
+    def dry_run(self, registration: Registration, now: float) -> None:
         """Align everybody who is there as soon as nothing else is under way."""
+        if wait_s := self.alignments.pause_s(registration.client, now):
+            raise LimitExceeded(
+                f"too many dry runs of {registration.client} came to nothing in a short time",
+                hint=f"mend what they were refused for, and ask again in {math.ceil(wait_s)} s",
+                retry_after_s=wait_s,
+            )
         if self.run is not None or self.alignments.is_for_run:
             raise NotReady("a run is under way", hint="ask again when it has finished")
         log.info("%s asked for a dry run of the alignment", registration.client)

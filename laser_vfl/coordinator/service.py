@@ -182,8 +182,9 @@ class CoordinatorService(CoordinatorServicer):
     async def DryRun(self, request: pb.DryRunRequest, context: Any) -> pb.DryRunResponse:
         """Align everybody who is there, and train nothing."""
         registration = self._find(request, context)
-        self._federation.dry_run(registration)
-        self._federation.tick(time.monotonic())
+        now = time.monotonic()
+        self._federation.dry_run(registration, now)
+        self._federation.tick(now)
         self._announce()
         number = self._federation.alignments.number_of_dry_run(registration)
         return pb.DryRunResponse(number=number)

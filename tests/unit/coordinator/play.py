@@ -306,7 +306,7 @@ class Play:
 
     def dry_run(self, name):
         """Ask for a dry run as the service does."""
-        self.federation.dry_run(self.clients[name])
+        self.federation.dry_run(self.clients[name], self.now)
         self.tick()
 
     def wait(self, seconds, *names, state=State.RUNNING, run="run-1", **says):
