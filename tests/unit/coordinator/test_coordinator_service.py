@@ -1,24 +1,18 @@
 """The coordinator's RPCs, called without a network."""
 
 import asyncio
-import json
 import time
 
 import pytest
 from coordinator_calls import SETTINGS, Caller, NoMemory, play_out
 from play import SEED, Play
 
-from laser_vfl.coordinator.alignment import Alignment
-from laser_vfl.coordinator.daemon import _history
-from laser_vfl.coordinator.directives import RingMember
-from laser_vfl.coordinator.run import Run
 from laser_vfl.coordinator.service import CoordinatorService
 from laser_vfl.core.errors import (
     ContractError,
     IdentityError,
     NotRegistered,
 )
-from laser_vfl.core.purpose import Purpose
 from laser_vfl.core.release import __version__
 from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.wire.access import calling_as
@@ -208,29 +202,6 @@ def test_a_client_is_told_how_ids_are_compared(scheme):
         return await service.Register(request, Caller(service, "a"))
 
     assert asyncio.run(answer()).alignment == scheme
-
-
-def test_the_history_has_the_seed(tmp_path):
-    note, _ = _history(tmp_path, "")
-    note("started", Run("run-1", ("a",), 42, {}), "")
-    line = json.loads((tmp_path / "runs.jsonl").read_text())
-    assert (line["run"], line["event"], line["seed"]) == ("run-1", "started", 42)
-
-
-def test_the_history_tells_a_restarted_coordinator_who_took_part(tmp_path):
-    note, members_of = _history(tmp_path, "")
-    assert members_of == {}
-    ring = (RingMember("a", 1, "a:1"), RingMember("c", 2, "c:1"))
-    note("aligning", Alignment("run-1", Purpose.RUN, "ecdh", "run-1", ring), "run, without b")
-    line = json.loads((tmp_path / "runs.jsonl").read_text())
-    assert (line["alignment"], line["event"]) == ("run-1", "aligning")
-    assert (line["members"], line["reason"]) == (["a", "c"], "run, without b")
-    assert not {"run", "seed"} & line.keys()
-    note("started", Run("run-1", ("a", "c"), 42, {}), "")
-    note("aligning", Alignment("dry-2", Purpose.DRY_RUN, "ecdh", "dry-2", ring), "dry run")
-    with (tmp_path / "runs.jsonl").open("ab") as file:
-        file.write(b'[]\n7\n{"run": "x"}\n{"run": "y", "members": 7}\n\xff\n{"run": "z", "mem')
-    assert _history(tmp_path, "")[1] == {"run-1": ("a", "c")}
 
 
 def greet(service, client, federation="churn", version=PROTOCOL_VERSION):
