@@ -29,6 +29,8 @@ class Address:
             raise _malformed(text)
         if not bracketed and ":" in host:
             raise _malformed(text, 'put an IPv6 address in brackets, as in "[::1]:7000"')
+        if host.lower() in _SCHEMES:
+            raise _malformed(text, f'gRPC takes "{host}:" for more than a host; write another name')
         if not (_is_ipv6(host) if bracketed else _is_host(host)):
             raise _malformed(text, "write a host name or an IP address before the port")
         if not _PORT.fullmatch(port) or int(port) > 65_535:
@@ -81,6 +83,8 @@ _PORT = re.compile(r"[0-9]{1,5}")
 _LABEL = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
 _HOST_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?", re.IGNORECASE)
 _ONLY_NUMBERS = re.compile(r"[0-9.]+")
+_SCHEMES = {"dns", "ipv4", "ipv6", "unix", "unix-abstract", "vsock", "xds", "google-c2p"}
+"""What gRPC reads as the way to an address: "unix:7000" is a socket in a file."""
 
 
 def _validated(value: Any) -> Address:

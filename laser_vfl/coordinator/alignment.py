@@ -37,6 +37,8 @@ class Alignment:
     ring: tuple[RingMember, ...]
     number: int = 1
     begun_at: float = 0.0
+    max_people: int = MAX_POINTS
+    """The longest list that is taken; each is held in memory."""
     results: Results | None = None
     over_at: float = 0.0
     _commitments: dict[str, tuple[Commitment, ...]] = field(default_factory=dict)
@@ -92,8 +94,8 @@ class Alignment:
             raise ContractError("a client commits to one list for each table")
         if any(len(c.sha256) != SHA256_BYTES for c in mine):
             raise ContractError("a commitment is a SHA-256")
-        if any(c.num_points > MAX_POINTS for c in mine):
-            raise ContractError(f"nobody may bring more than {MAX_POINTS} people")
+        for commitment in mine:
+            self._check_people(client, commitment.table, commitment.num_points)
         if self._commitments.setdefault(client, mine) != mine:
             raise ContractError(f"{client} has committed to other lists already")
 
@@ -104,8 +106,7 @@ class Alignment:
             raise ContractError(f"{client} has submitted its lists already")
         if table not in self.tables:
             raise ContractError(f"the {table} table is not aligned now")
-        if num_ids > MAX_POINTS:
-            raise ContractError(f"nobody may bring more than {MAX_POINTS} people")
+        self._check_people(client, table, num_ids)
         if self.scheme == "ecdh":
             committed = self._committed(client, table)
             # Newcomers are committed to; those who were aligned before are submitted with them.
@@ -160,6 +161,14 @@ class Alignment:
     def _check_under_way(self) -> None:
         if self.is_over:
             raise AlignmentOver("that alignment is not under way any more")
+
+    def _check_people(self, client: str, table: str, num_people: int) -> None:
+        if num_people > self.max_people:
+            raise ContractError(
+                f"{client} brings more people in its {table} list than the {self.max_people} "
+                "that max_people of the coordinator allows",
+                hint="raise max_people there, or bring fewer",
+            )
 
     def _committed(self, client: str, table: str) -> int:
         if not self.call.commitments:

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
 from laser_vfl.coordinator.alignment import Alignment, Lists, Results
@@ -11,6 +12,7 @@ from laser_vfl.coordinator.run import Run
 from laser_vfl.core.alignment import ClientAlignment
 from laser_vfl.core.errors import AlignmentOver, AlignmentRefused, ContractError
 from laser_vfl.core.purpose import Purpose, Scheme
+from laser_vfl.wire.protocol import MAX_POINTS
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +23,13 @@ YIELD_S = 60.0
 """How long a run that could start waits for an alignment that is for something else."""
 
 MAX_REFUSED = 16
+
+MOST_FAILED = 30
+FAILED_WITHIN_S = 60.0
+"""Who had so many dry runs that came to nothing, in this time, waits until it is over.
+
+Each has everybody else begin to blind its tables, and nobody counts those that are not completed.
+"""
 
 Note = Callable[[str, Run | Alignment, str], None]
 
@@ -36,8 +45,10 @@ class Alignments:
         on_event: Note,
         members_of: MutableMapping[str, tuple[str, ...]] | None = None,
         timeout_s: float = math.inf,
+        max_people: int = MAX_POINTS,
     ) -> None:
         self.scheme = scheme
+        self._max_people = max_people
         self._timeout_s = timeout_s
         self.current: Alignment | None = None
         self.dry_run_for: set[str] = set()
@@ -51,6 +62,8 @@ class Alignments:
         """Who took part in the runs whose models may be served."""
         self._refused: dict[str, str] = {}
         """Why the last that were refused were, for those who have not heard of it yet."""
+        self._failed: dict[str, deque[float]] = {}
+        """When the last dry runs that each wished for came to nothing."""
         self._num_begun = 0
         self._newcomers_wait_until = 0.0
 
@@ -111,7 +124,14 @@ class Alignments:
         id = self._new_id()
         self._num_begun += 1
         self.current = Alignment(
-            id, purpose, self.scheme, run or id, ring, self._num_begun, begun_at=now
+            id,
+            purpose,
+            self.scheme,
+            run or id,
+            ring,
+            self._num_begun,
+            begun_at=now,
+            max_people=self._max_people,
         )
         absent = [name for name in self._roster if name not in self.current.members]
         without = f"without {', '.join(absent)}" if absent else ""
@@ -161,7 +181,19 @@ class Alignments:
             self._newcomers_wait_until = now + AFTER_REFUSAL_S
         elif alignment.purpose is Purpose.DRY_RUN:
             self.refused_dry_run = RefusedDryRun(alignment.number, reason)
+            self._note_failed(alignment, now)
             self._answered(alignment)
+
+    def pause_s(self, client: str, now: float) -> float:
+        """Return how long a client waits before there is another dry run for it."""
+        failed = self._failed.get(client)
+        if failed is None or len(failed) < MOST_FAILED:
+            return 0.0
+        return max(failed[0] + FAILED_WITHIN_S - now, 0.0)
+
+    def _note_failed(self, alignment: Alignment, now: float) -> None:
+        for name in self.dry_run_for.intersection(alignment.members):
+            self._failed.setdefault(name, deque(maxlen=MOST_FAILED)).append(now)
 
     def _answered(self, alignment: Alignment) -> None:
         """Drop the wishes for a dry run of those who were called to this one."""
@@ -169,10 +201,13 @@ class Alignments:
 
     def lost(self, registration: Registration, reason: str, now: float) -> None:
         """An alignment needs all of its members; without one of them it is given up."""
-        self.dry_run_for.discard(registration.client)
         current = self.current
         if current is None or current.is_over or not current.has(registration):
+            self.dry_run_for.discard(registration.client)
             return
+        if current.purpose is Purpose.DRY_RUN:
+            self._note_failed(current, now)
+        self.dry_run_for.discard(registration.client)
         log.warning("lost %s in the alignment: %s", registration.client, reason)
         if current.purpose is Purpose.NEWCOMERS:
             self._newcomers_wait_until = now + AFTER_REFUSAL_S
@@ -206,7 +241,7 @@ class Alignments:
                 return
             self.current = None
         there = [r for n in self._roster if (r := registrations.get(n)) and r.available]
-        if any(r.client in self.dry_run_for for r in there):
+        if any(r.client in self.dry_run_for and not self.pause_s(r.client, now) for r in there):
             self.call(Purpose.DRY_RUN, there, now)
         elif self.scheme == "ecdh" and not is_wanted and now >= self._newcomers_wait_until:
             for run in sorted(

@@ -1,16 +1,17 @@
 """What the coordinator's audit log says of clients, alignments and runs."""
 
 from laser_vfl.coordinator.alignment import Alignment
+from laser_vfl.coordinator.changes import Departure
 from laser_vfl.coordinator.registration import Registration
 from laser_vfl.coordinator.run import Run
 from laser_vfl.wire.audit import Audit
 
 
 def note_client(audit: Audit, event: str, registration: Registration, reason: str) -> None:
-    """Note that a client has joined or left."""
-    audit.note(
+    """Note that a client has joined or left; one may do so without end."""
+    audit.note_few(
         event,
-        client=registration.client,
+        {"client": registration.client},
         identity=registration.identity,
         incarnation=registration.incarnation,
         address=registration.address,
@@ -18,17 +19,30 @@ def note_client(audit: Audit, event: str, registration: Registration, reason: st
     )
 
 
+def note_excluded(audit: Audit, run: Run, departure: Departure, identity: str) -> None:
+    """Note that a run goes on without a member, and why."""
+    audit.note(
+        "excluded",
+        client=departure.client,
+        identity=identity,
+        run=run.id,
+        generation=departure.generation,
+        reason=departure.reason,
+    )
+
+
 def note_subject(audit: Audit, event: str, subject: Run | Alignment, reason: str) -> None:
     """Note what became of an alignment, or of a run."""
     if isinstance(subject, Run):
-        audit.note("run", id=subject.id, state=event, members=subject.members, reason=reason)
+        audit.note_few(
+            "run", {"state": event}, id=subject.id, members=subject.members, reason=reason
+        )
     elif event != "aligning":
-        audit.note(
+        audit.note_few(
             "alignment",
+            {"purpose": subject.purpose.value, "outcome": event},
             id=subject.id,
-            purpose=subject.purpose.value,
             members=subject.members,
-            outcome=event,
             num_rows=_num_rows(subject),
             reason=reason,
         )

@@ -12,7 +12,7 @@ from laser_vfl.config.section import ConfigFile, LogLevel, Section
 from laser_vfl.config.tls import TlsFiles
 from laser_vfl.core.purpose import Scheme
 from laser_vfl.core.settings import TrainingSettings
-from laser_vfl.wire.protocol import MAX_TENSOR_BYTES
+from laser_vfl.wire.protocol import MAX_POINTS, MAX_TENSOR_BYTES
 from laser_vfl.wire.sizes import item_bytes
 
 OnLostClient = Literal["continue", "wait"]
@@ -41,6 +41,9 @@ class CoordinatorConfig(ConfigFile):
     alignment_timeout_s: Annotated[
         float, Field(strict=True, gt=0, le=604_800, allow_inf_nan=False, examples=[21_600])
     ] = 21_600.0
+    max_people: Annotated[int, Field(strict=True, ge=1, le=MAX_POINTS, examples=[10_000_000])] = (
+        10_000_000
+    )
     start: StartRule | None = None
     tls: TlsFiles | None = None
     quorum: Annotated[int, Field(strict=True, ge=1, le=64, examples=[2])] = 1

@@ -9,20 +9,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from laser_vfl.coordinator.alignment import Alignment
-from laser_vfl.coordinator.alignments import Note
-from laser_vfl.coordinator.auditing import note_client, note_subject
+from laser_vfl.coordinator.auditing import note_client, note_excluded, note_subject
 from laser_vfl.coordinator.config import CoordinatorConfig
 from laser_vfl.coordinator.directives import StartRule
 from laser_vfl.coordinator.federation import Federation
+from laser_vfl.coordinator.history import open_history
 from laser_vfl.coordinator.memory import Memory, fingerprint
 from laser_vfl.coordinator.run import Run
 from laser_vfl.coordinator.service import CoordinatorService
 from laser_vfl.coordinator.store import Store
 from laser_vfl.coordinator.suspicion import Rules
-from laser_vfl.core.errors import ConfigError
 from laser_vfl.core.release import __version__
 from laser_vfl.v1.coordinator_pb2_grpc import add_CoordinatorServicer_to_server
 from laser_vfl.wire.audit import FILE_NAME, Audit, note_certificate
@@ -39,7 +37,7 @@ async def run_coordinator(
 ) -> None:
     """Serve a federation until cancelled. `ready` gets the real address once it is bound."""
     credentials = credentials_of(config, insecure=insecure)
-    note, members_of = _history(config.state, config.where("state"))
+    note, members_of = open_history(config.state, config.where("state"))
     audit = Audit(config.state / FILE_NAME)
 
     def note_everywhere(event: str, subject: Run | Alignment, reason: str) -> None:
@@ -63,9 +61,11 @@ async def run_coordinator(
         new_run_id=lambda: secrets.token_hex(16),
         on_event=note_everywhere,
         on_client=partial(note_client, audit),
+        on_excluded=partial(note_excluded, audit),
         scheme=config.alignment,
         members_of=members_of,
         alignment_timeout_s=config.alignment_timeout_s,
+        max_people=config.max_people,
         wall_clock=time.time,
     )
     store = Store(config.state, where=config.where("state"))
@@ -112,40 +112,6 @@ def credentials_of(config: CoordinatorConfig, *, insecure: bool) -> Credentials:
     return plaintext(config.federation, {"listen": config.listen}, allowed=insecure)
 
 
-def _history(state: Path, where: str) -> tuple[Note, dict[str, tuple[str, ...]]]:
-    """Return a function that logs what happens and appends it to runs.jsonl, and past members."""
-    path = state / "runs.jsonl"
-    try:
-        state.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        members_of = _read_members(path)
-    except OSError as error:
-        raise ConfigError(
-            f"the directory {state} cannot be written ({error.strerror})",
-            where=where,
-            hint="make it writable, or change `state`",
-        ) from None
-
-    def note(event: str, subject: Run | Alignment, reason: str) -> None:
-        line: dict[str, Any] = {"time": time.time(), "event": event, "members": subject.members}
-        if isinstance(subject, Run):
-            what = "run"
-            line |= {"run": subject.id, "seed": subject.seed}
-        else:
-            what = f"alignment ({subject.purpose.value})"
-            line |= {"alignment": subject.id, "purpose": subject.purpose.value}
-        log.info("%s %s %s%s", what, subject.id, event, f": {reason}" if reason else "")
-        if reason:
-            line["reason"] = reason
-        try:
-            with path.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-        except OSError as error:
-            log.warning("runs.jsonl was not written: %s", error.strerror)
-
-    return note, members_of
-
-
 def _warn_of_few_heads(subject: Run | Alignment) -> None:
     """A sum hides its parts only if it has two of them that the receiver does not know."""
     if not isinstance(subject, Run) or subject.membership is None:
@@ -158,13 +124,3 @@ def _warn_of_few_heads(subject: Run | Alignment) -> None:
             num_heads,
             "have" if num_heads > 1 else "has",
         )
-
-
-def _read_members(path: Path) -> dict[str, tuple[str, ...]]:
-    """Return who took part in the runs of the past."""
-    found = {}
-    for text in path.read_text(errors="replace").splitlines():
-        with suppress(ValueError, KeyError, TypeError):
-            line = json.loads(text)
-            found[str(line["run"])] = tuple(map(str, line["members"]))
-    return found

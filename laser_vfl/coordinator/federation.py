@@ -12,6 +12,7 @@ from typing import Any
 
 from laser_vfl.coordinator.alignment import Alignment, Results
 from laser_vfl.coordinator.alignments import Alignments
+from laser_vfl.coordinator.changes import Departure
 from laser_vfl.coordinator.directives import (
     Directive,
     Finished,
@@ -36,8 +37,9 @@ from laser_vfl.coordinator.status import (
 )
 from laser_vfl.coordinator.suspicion import SILENT_S, Rules
 from laser_vfl.core.alignment import ClientAlignment
-from laser_vfl.core.errors import ContractError, MismatchError, NotReady
+from laser_vfl.core.errors import ContractError, LimitExceeded, MismatchError, NotReady
 from laser_vfl.core.purpose import Purpose, Scheme
+from laser_vfl.wire.protocol import MAX_POINTS
 
 log = logging.getLogger(__name__)
 
@@ -63,16 +65,18 @@ class Federation:
         new_run_id: Callable[[], str],
         on_event: Callable[[str, Run | Alignment, str], None] = lambda event, run, reason: None,
         on_client: Callable[[str, Registration, str], None] = lambda event, client, reason: None,
+        on_excluded: Callable[[Run, Departure, str], None] = lambda run, departure, identity: None,
         scheme: Scheme = "ecdh",
         members_of: MutableMapping[str, tuple[str, ...]] | None = None,
         alignment_timeout_s: float = math.inf,
+        max_people: int = MAX_POINTS,
         wall_clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.roster = tuple(roster)
         self.registry = Registry(self.roster)
         self.run: Run | None = None
         self.alignments = Alignments(
-            self.roster, scheme, new_run_id, on_event, members_of, alignment_timeout_s
+            self.roster, scheme, new_run_id, on_event, members_of, alignment_timeout_s, max_people
         )
         self._starting = Starting(len(self.roster), start)
         self._rules = rules
@@ -80,6 +84,7 @@ class Federation:
         self._new_seed = new_seed
         self._on_event = on_event
         self._on_client = on_client
+        self._on_excluded = on_excluded
         self._wall_clock = wall_clock
         self._ticked_at = 0.0
         self._retrain_seed: int | None = None
@@ -111,7 +116,8 @@ class Federation:
             known.seen_at = now
             return known
         if client in self.registry:
-            self._lose(self.registry[client], "it was started anew")
+            replaced = self.registry[client]
+            self._lose(replaced, replaced.excluded or "it was started anew")
         registration = self.registry.add(client, nonce, address, has_head, wants_run, now, identity)
         self._on_client("joined", registration, "")
         return registration
@@ -154,8 +160,14 @@ class Federation:
             return
         self._abort(current, _refusal(registration.client, peer, reason), now)
 
-    def dry_run(self, registration: Registration) -> None:
+    def dry_run(self, registration: Registration, now: float) -> None:
         """Align everybody who is there as soon as nothing else is under way."""
+        if wait_s := self.alignments.pause_s(registration.client, now):
+            raise LimitExceeded(
+                f"too many dry runs of {registration.client} came to nothing in a short time",
+                hint=f"mend what they were refused for, and ask again in {math.ceil(wait_s)} s",
+                retry_after_s=wait_s,
+            )
         if self.run is not None or self.alignments.is_for_run:
             raise NotReady("a run is under way", hint="ask again when it has finished")
         log.info("%s asked for a dry run of the alignment", registration.client)
@@ -367,6 +379,9 @@ class Federation:
             return
         if run.membership.decide(self.registry, now, self._wall_clock()):
             view = run.membership.view
+            for departure in run.membership.excluded:
+                known = self.registry.get(departure.client)
+                self._on_excluded(run, departure, known.identity if known else "")
             names = ", ".join(f"{m.client} from {m.next_step}" for m in view.members)
             self._on_event("changed", run, f"generation {view.generation} has {names}")
         if run.membership.has_finished(self.registry):

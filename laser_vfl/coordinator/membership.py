@@ -29,7 +29,8 @@ from laser_vfl.coordinator.unrest import Unrest
 
 log = logging.getLogger(__name__)
 
-MAX_DEPARTURES = 50
+MAX_DEPARTURES = 64
+"""The last that are kept; those of one change fit, as a roster has no more clients than this."""
 
 NO_LIMIT = 2**63 - 1
 
@@ -107,6 +108,17 @@ class Membership:
     def barred(self) -> Mapping[str, str]:
         """Who may not come back to the run, and why."""
         return self._offences.barred
+
+    @property
+    def excluded(self) -> tuple[Departure, ...]:
+        """Whom the last change left out, but for those who left by themselves."""
+        return tuple(
+            gone
+            for gone in self.departures
+            if gone.generation == self.view.generation
+            and gone.reason != LEFT
+            and gone.client not in self.view.clients
+        )
 
     def directive(self) -> Training:
         """Return what members and those who want to join are told."""

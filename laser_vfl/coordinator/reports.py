@@ -3,12 +3,13 @@
 import math
 from collections.abc import Sequence
 
+from laser_vfl.config.address import Address
 from laser_vfl.coordinator.directives import Link, Report, State
-from laser_vfl.core.errors import ContractError, quoted
+from laser_vfl.core.errors import ConfigError, ContractError, quoted
 from laser_vfl.v1 import coordinator_pb2 as pb
 
 MAX_TEXT = 300
-"""How long an address or the id of a run may be."""
+"""How long an address, a nonce or the id of a run may be."""
 
 MAX_LINKS = 200
 MAX_CHECKPOINTS = 64
@@ -25,7 +26,7 @@ def read_report(heartbeat: pb.Heartbeat, roster: Sequence[str]) -> Report:
     """Return what a heartbeat says; refuse what no client of ours would say."""
     if heartbeat.state not in _STATES:
         raise ContractError("a heartbeat without a state")
-    if len(heartbeat.links) > MAX_LINKS:
+    if len(heartbeat.links) > MAX_LINKS or len(heartbeat.waiting_for) > len(roster):
         raise ContractError("a heartbeat that says too much")
     if any(name not in roster for name in heartbeat.waiting_for):
         raise ContractError("a heartbeat that waits for a client that is not on the roster")
@@ -58,6 +59,18 @@ def short_text(text: str, what: str) -> str:
     if len(text) > MAX_TEXT or not text.isprintable():
         raise ContractError(f"{quoted(text)} cannot be {what}")
     return text
+
+
+def read_address(text: str) -> str:
+    """Return where a client says that it can be reached; peers dial it as it is told here."""
+    address = short_text(text, "an address")
+    try:
+        # A scope of IPv6 may be any text, and nobody needs one that is not ASCII.
+        if address.isascii():
+            return str(Address.parse(address))
+    except ConfigError:
+        pass
+    raise ContractError(f"{quoted(text)} cannot be an address; it is host:port")
 
 
 def _seconds(value: float) -> float:

@@ -18,7 +18,7 @@ from laser_vfl.coordinator.federation import Federation
 from laser_vfl.coordinator.memory import Memory
 from laser_vfl.coordinator.messages import directive_message, status_message
 from laser_vfl.coordinator.registration import Registration
-from laser_vfl.coordinator.reports import MAX_TEXT, read_report, short_text
+from laser_vfl.coordinator.reports import MAX_TEXT, read_address, read_report, short_text
 from laser_vfl.core.alignment import DIGEST_BYTES, check_distinct
 from laser_vfl.core.errors import (
     AddressError,
@@ -74,10 +74,12 @@ class CoordinatorService(CoordinatorServicer):
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
         """Check that a client fits, and tell it what is the same for everybody."""
         self._check_fits(request)
+        client = identify(request.client).name
+        self._federation.registry.check_listed(client)
         registration = self._federation.register(
-            identify(request.client).name,
-            nonce=request.nonce,
-            address=short_text(request.address, "an address"),
+            client,
+            nonce=short_text(request.nonce, "a nonce"),
+            address=read_address(request.address),
             has_head=request.has_head,
             wants_run=request.wants_run,
             now=time.monotonic(),
@@ -180,8 +182,9 @@ class CoordinatorService(CoordinatorServicer):
     async def DryRun(self, request: pb.DryRunRequest, context: Any) -> pb.DryRunResponse:
         """Align everybody who is there, and train nothing."""
         registration = self._find(request, context)
-        self._federation.dry_run(registration)
-        self._federation.tick(time.monotonic())
+        now = time.monotonic()
+        self._federation.dry_run(registration, now)
+        self._federation.tick(now)
         self._announce()
         number = self._federation.alignments.number_of_dry_run(registration)
         return pb.DryRunResponse(number=number)

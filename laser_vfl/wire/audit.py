@@ -29,6 +29,9 @@ NUM_OLD = 5
 FLUSH_S = 1.0
 MAX_TEXT = 300
 
+FEW = 10
+"""So many events of a kind have a line each in a minute."""
+
 Value = (
     str | int | float | bool | Sequence[str] | Mapping[str, int] | Mapping[str, Mapping[str, int]]
 )
@@ -66,11 +69,17 @@ class Audit:
         """Note that a call was refused; the same again is counted, and noted once a minute."""
         fields = {"identity": identity, "method": method, "code": code, "reason": reason}
         labels = self._tallies.fold("refused", {k: _short(v) for k, v in fields.items()})
-        if self._tallies.has("refused", labels):
-            self._tallies.add("refused", labels, {"count": 1}, self._clock())
-        else:
-            self._tallies.add("refused", labels, {"count": 0}, self._clock())
+        if self._tallies.is_told("refused", labels, 1, self._clock()):
             self.note("refused", **labels, count=1)
+
+    def note_few(self, event: str, labels: Labels, **fields: Value) -> None:
+        """Write a line, unless there were many with these labels; then they are counted.
+
+        For what a party can make happen as often as it likes.
+        """
+        kept = self._tallies.fold(event, labels)
+        if self._tallies.is_told(event, kept, FEW, self._clock()):
+            self.note(event, **kept, **fields)
 
     def count(self, event: str, labels: Labels, **numbers: int) -> None:
         """Add to what is noted of this event once a minute."""

@@ -21,6 +21,8 @@ class Tally:
     labels: dict[str, str]
     since: float
     numbers: dict[str, int]
+    num_told: int = 0
+    """How many had a line each, and are not in the sum."""
 
 
 class Tallies:
@@ -32,13 +34,9 @@ class Tallies:
     def fold(self, event: str, labels: Labels) -> dict[str, str]:
         """Return the labels to count under: those of the others when there are too many kinds."""
         num_kinds = sum(tally.event == event for tally in self._open.values())
-        if num_kinds < MAX_KINDS or self.has(event, labels):
+        if num_kinds < MAX_KINDS or _key(event, labels) in self._open:
             return dict(labels)
         return dict.fromkeys(labels, OTHERS)
-
-    def has(self, event: str, labels: Labels) -> bool:
-        """Whether there is a sum already."""
-        return _key(event, labels) in self._open
 
     def add(self, event: str, labels: Labels, numbers: Mapping[str, int], now: float) -> None:
         """Add numbers to the sums of an event."""
@@ -47,6 +45,16 @@ class Tallies:
         )
         for name, number in numbers.items():
             tally.numbers[name] += number
+
+    def is_told(self, event: str, labels: Labels, most: int, now: float) -> bool:
+        """Tell whether this one has a line of its own, as so many in a minute do; or count it."""
+        self.add(event, labels, {"count": 0}, now)
+        tally = self._open[_key(event, labels)]
+        if tally.num_told < most:
+            tally.num_told += 1
+            return True
+        tally.numbers["count"] += 1
+        return False
 
     def take_due(self, now: float) -> list[Tally]:
         """Return the sums of a minute that is over, or that a clock set back has not seen."""

@@ -73,6 +73,15 @@ def test_ids_are_compared_by_points_unless_the_coordinator_says_otherwise() -> N
         assert load_coordinator(f"{COORDINATOR}alignment: {scheme}\n").alignment == scheme
 
 
+def test_a_coordinator_limits_how_many_people_a_client_brings() -> None:
+    assert load_coordinator(COORDINATOR).max_people == 10_000_000
+    for limit in (1, 100_000_000):
+        assert load_coordinator(f"{COORDINATOR}max_people: {limit}\n").max_people == limit
+    for limit in (0, 100_000_001):
+        with pytest.raises(ConfigError, match="expected an integer from 1 to 100000000"):
+            load_coordinator(f"{COORDINATOR}max_people: {limit}\n")
+
+
 @pytest.mark.parametrize("line", ["", "id_secret_file:\n"])
 def test_a_client_needs_no_secret_of_its_own(line: str) -> None:
     config = load_client(edited(CLIENT, "id_secret_file: id.secret\n", line))

@@ -41,6 +41,7 @@ def test_an_address_reads_and_prints(text: str, host: str, port: int, is_loopbac
         *("localhost:65536", "localhost:123456789", "::1:7000", "[::1]", "[::1]7000", "[]:7"),
         *("[127.0.0.1]:7", "300.0.0.1:7", "1.2.3:7", "a b:7", "-a:7", "a..b:7", "http://a:7"),
         *("localhost:7\n", "[fe80::1%\n]:7", "localhost:٣", "a" * 300 + ":7"),
+        *("unix:7", "Unix-Abstract:7", "dns:7", "ipv4:7"),
     ],
 )
 def test_a_malformed_address_is_refused_with_a_hint(text: str) -> None:

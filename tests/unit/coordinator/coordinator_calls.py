@@ -41,8 +41,12 @@ class Caller:
             federation="churn",
             protocol_version=PROTOCOL_VERSION,
             client=self.client,
-            nonce=f"nonce-{self.client}",
-            **{"address": f"{self.client}:1", "has_head": True, **keys},
+            **{
+                "nonce": f"nonce-{self.client}",
+                "address": f"{self.client}:1",
+                "has_head": True,
+                **keys,
+            },
         )
         self.incarnation = (await self.service.Register(request, self)).incarnation
 
@@ -135,11 +139,11 @@ class Fetched:
         self.messages.append(message)
 
 
-def play_out(scene, *roster, scheme="ecdh", memory=None):
+def play_out(scene, *roster, memory=None, **keys):
     """Run a scene with a service and a caller for each client."""
 
     async def play():
-        federation = Play(*roster, scheme=scheme).federation
+        federation = Play(*roster, **keys).federation
         service = CoordinatorService("churn", SETTINGS, federation, memory or NoMemory())
         async with asyncio.timeout(10):
             await scene(service, *(Caller(service, name) for name in roster))

@@ -11,6 +11,7 @@ from laser_vfl.coordinator.directives import Commitment, Link, Report, State, Tr
 from laser_vfl.coordinator.federation import Federation
 from laser_vfl.coordinator.run import Run
 from laser_vfl.coordinator.suspicion import Rules
+from laser_vfl.wire.protocol import MAX_POINTS
 
 SEED = 7
 
@@ -44,6 +45,7 @@ class Play:
         members_of=None,
         is_obliging=True,
         alignment_timeout_s=math.inf,
+        max_people=MAX_POINTS,
     ):
         self.now = 1000.0
         self.events = []
@@ -77,6 +79,7 @@ class Play:
             on_event=lambda event, subject, reason: self.note(event, subject, reason),
             scheme=scheme,
             alignment_timeout_s=alignment_timeout_s,
+            max_people=max_people,
             members_of=members_of,
         )
         self.federation = self._found()
@@ -303,7 +306,7 @@ class Play:
 
     def dry_run(self, name):
         """Ask for a dry run as the service does."""
-        self.federation.dry_run(self.clients[name])
+        self.federation.dry_run(self.clients[name], self.now)
         self.tick()
 
     def wait(self, seconds, *names, state=State.RUNNING, run="run-1", **says):

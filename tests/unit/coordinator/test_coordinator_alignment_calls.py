@@ -71,6 +71,26 @@ async def check_ended(alignment, reason, *callers):
         assert reason in told.reason
 
 
+def test_nobody_commits_to_more_people_than_the_coordinator_takes():
+    async def scene(service, a, b):
+        alignment = (await called(a, b)).id
+        with pytest.raises(ContractError, match="raise max_people") as refused:
+            await a.commit(alignment, num_points=3)
+        await check_ended(alignment, refused.value.message, a, b)
+
+    play_out(scene, "a", "b", max_people=2)
+
+
+def test_a_list_that_is_not_committed_to_is_no_longer_than_the_coordinator_takes():
+    async def scene(service, a, b):
+        alignment = (await called(a, b)).id
+        with pytest.raises(ContractError, match="than the 2 that max_people") as refused:
+            await a.submit(alignment, POINT, OTHER, bytes([3] * 32), tables=[pb.TABLE_TRAIN])
+        await check_ended(alignment, refused.value.message, a, b)
+
+    play_out(scene, "a", "b", scheme="hmac", max_people=2)
+
+
 @pytest.mark.parametrize(
     ("pieces", "table", "reason"),
     [

@@ -4,10 +4,13 @@ import json
 from functools import partial
 
 import pytest
-from play import Play
+from play import Play, started
 
-from laser_vfl.coordinator.auditing import note_client, note_subject
-from laser_vfl.wire.audit import Audit
+from laser_vfl.coordinator.auditing import note_client, note_excluded, note_subject
+from laser_vfl.coordinator.directives import Link
+from laser_vfl.coordinator.suspicion import CUT_S
+from laser_vfl.core.purpose import Purpose
+from laser_vfl.wire.audit import FEW, Audit
 
 
 @pytest.fixture
@@ -20,10 +23,11 @@ def lines(path, event):
     return [line for line in found if line["event"] == event]
 
 
-def audited(path, *roster, **keys):
-    play = Play(*roster, **keys)
+def audited(path, *roster, begin=Play, **keys):
+    play = begin(*roster, **keys)
     audit = Audit(path)
     play.federation._on_client = partial(note_client, audit)
+    play.federation._on_excluded = partial(note_excluded, audit)
     play.note = partial(note_subject, audit)
     return play
 
@@ -67,3 +71,64 @@ def test_an_alignment_that_was_refused_is_noted_with_the_reason(path):
     assert alignment["outcome"] == "refused"
     assert alignment["num_rows"] == {}
     assert "it sends nonsense" in alignment["reason"]
+
+
+def test_who_was_excluded_for_an_offence_is_noted_with_the_accuser(path):
+    play = audited(path, "a", "b", "c", begin=started)
+    play.clients["a"].identity = "spiffe://churn/client/a"
+    links = {**play.links("b"), play.clients["a"].incarnation: Link(False, CUT_S, offences=1)}
+    play.train("b", links=links)
+    play.answer(a=4, c=4)
+    play.train("b", stopped=play.stop, next_step=4, links=links)
+    [excluded] = lines(path, "excluded")
+    assert (excluded["client"], excluded["identity"]) == ("a", "spiffe://churn/client/a")
+    assert (excluded["run"], excluded["generation"]) == ("run-1", 2)
+    assert excluded["reason"] == "it broke the contract, says b"
+    play.come_back("a")
+    [left] = lines(path, "left")
+    assert (left["client"], left["reason"]) == ("a", "it broke the contract, says b")
+
+
+def test_who_is_lost_is_excluded_and_who_leaves_is_not(path):
+    play = audited(path, "a", "b", "c", begin=started)
+    play.train("a", leaving=True)
+    play.train("a", leaving=True, stopped=play.stop)
+    play.answer(b=1, c=1)
+    assert play.departures == [("a", "it left")]
+    assert lines(path, "excluded") == []
+    play.disconnect("c")
+    play.live(20, b=2)
+    assert play.view.clients == ("b",)
+    [excluded] = lines(path, "excluded")
+    assert (excluded["client"], excluded["reason"]) == play.departures[-1]
+
+
+def test_a_member_that_was_started_anew_and_is_in_the_next_view_is_not_excluded(path):
+    play = audited(path, "a", "b", begin=started)
+    play.disconnect("b")
+    play.come_back("b")
+    play.heed("b", 0)
+    play.heed("a", 3)
+    assert play.view.clients == ("a", "b")
+    assert play.departures == [("b", "it was started anew")]
+    assert [line["reason"] for line in lines(path, "left")] == ["it was started anew"]
+    assert lines(path, "excluded") == []
+
+
+def test_who_registers_without_end_does_not_fill_the_log(path):
+    play = audited(path, "a", "b")
+    for i in range(1000):
+        play.register("a", nonce=f"nonce {i}")
+    play.register("b")
+    joined = lines(path, "joined")
+    assert [line["client"] for line in joined] == ["a"] * FEW + ["b"]
+    assert len(lines(path, "left")) == FEW
+
+
+def test_who_refuses_without_end_does_not_fill_the_log(path):
+    play = audited(path, "a", "b", is_obliging=False)
+    play.idle("a", "b")
+    for _ in range(1000):
+        play.federation.alignments.call(Purpose.DRY_RUN, list(play.clients.values()), play.now)
+        play.refuse("a", "b", "no " * 100)
+    assert len(lines(path, "alignment")) == FEW

@@ -4,8 +4,9 @@ import pytest
 from play import Play, started
 
 from laser_vfl.coordinator.alignment import RESULT_S
+from laser_vfl.coordinator.alignments import FAILED_WITHIN_S, MOST_FAILED
 from laser_vfl.coordinator.directives import Gathering, RefusedDryRun, StartRule, State
-from laser_vfl.core.errors import AlignmentOver, AlignmentRefused, NotReady
+from laser_vfl.core.errors import AlignmentOver, AlignmentRefused, LimitExceeded, NotReady
 from laser_vfl.core.purpose import TABLES, Purpose
 
 
@@ -280,3 +281,55 @@ def test_all_who_ask_are_answered_though_one_of_them_leaves():
     play.tick()
     assert names(play.call("a")) == ["a", "c"]
     assert play.align("a", "c")
+
+
+def test_who_has_dry_runs_refused_without_end_has_to_pause():
+    play = resting("a", "b")
+    for _ in range(MOST_FAILED):
+        play.dry_run("a")
+        play.refuse("a", "b", "no")
+        play.rest(1, "a", "b")
+    begun = len(play.events)
+    with pytest.raises(LimitExceeded, match="ask again in 30 s") as refused:
+        play.dry_run("a")
+    assert refused.value.retry_after_s == FAILED_WITHIN_S - MOST_FAILED
+    play.tick()
+    assert len(play.events) == begun
+    play.dry_run("b")
+    assert play.align("a", "b"), "nobody else has to"
+    play.fetch("a", "b")
+    play.rest(FAILED_WITHIN_S - MOST_FAILED, "a", "b")
+    play.dry_run("a")
+    assert play.align("a", "b")
+
+
+def test_to_come_back_does_not_end_the_pause():
+    play = resting("a", "b")
+    for _ in range(MOST_FAILED):
+        play.dry_run("a")
+        play.disconnect("a")
+        play.come("a", wants_run=False)
+    with pytest.raises(LimitExceeded):
+        play.dry_run("a")
+    assert play.event_names == ["aligning", "given up"] * MOST_FAILED
+
+
+def test_a_wish_that_somebody_else_spoils_again_and_again_is_not_fulfilled_without_end():
+    play = resting("a", "b")
+    play.dry_run("a")
+    for _ in range(2 * MOST_FAILED):
+        play.disconnect("b")
+        play.come("b", wants_run=False)
+        play.tick()
+    assert play.event_names.count("given up") == MOST_FAILED
+    assert play.call("a") is None
+    play.rest(FAILED_WITHIN_S + 1, "a", "b")
+    assert play.align("a", "b"), "the wish stands"
+
+
+def test_dry_runs_that_have_an_outcome_are_as_many_as_one_likes():
+    play = resting("a", "b")
+    for _ in range(2 * MOST_FAILED):
+        play.dry_run("a")
+        assert play.align("a", "b")
+        play.fetch("a", "b")

@@ -53,6 +53,17 @@ def test_those_who_were_aligned_before_are_submitted_with_the_newcomers():
     assert [(g.observed, g.size) for g in play.outcome("b")["serve"].groups] == [(1, 2), (3, 1)]
 
 
+def test_those_of_before_and_newcomers_together_are_no_more_than_the_coordinator_takes():
+    play = serving("a", "b", max_people=2)
+    play.serve("a", num_newcomers=1)
+    play.prepare("a", 1)
+    play.prepare("b")
+    play.commit("a", "b")
+    with pytest.raises(ContractError, match="than the 2 that max_people of the coordinator"):
+        play.alignment("a").submit("a", "serve", digests(1, 2, 3))
+    play.alignment("a").submit("a", "serve", digests(1, 2))
+
+
 @pytest.mark.parametrize("missing", ["absent", "other model", "no model", "verdict"])
 def test_newcomers_wait_for_all_members_of_the_run(missing):
     play = serving("a", "b", "c")

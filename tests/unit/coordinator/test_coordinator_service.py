@@ -1,24 +1,18 @@
 """The coordinator's RPCs, called without a network."""
 
 import asyncio
-import json
 import time
 
 import pytest
 from coordinator_calls import SETTINGS, Caller, NoMemory, play_out
 from play import SEED, Play
 
-from laser_vfl.coordinator.alignment import Alignment
-from laser_vfl.coordinator.daemon import _history
-from laser_vfl.coordinator.directives import RingMember
-from laser_vfl.coordinator.run import Run
 from laser_vfl.coordinator.service import CoordinatorService
 from laser_vfl.core.errors import (
     ContractError,
     IdentityError,
     NotRegistered,
 )
-from laser_vfl.core.purpose import Purpose
 from laser_vfl.core.release import __version__
 from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.wire.access import calling_as
@@ -128,13 +122,58 @@ def test_an_old_session_hears_nothing_of_the_renewed_one():
     play_out(scene, "a")
 
 
-@pytest.mark.parametrize("address", ["x" * 301, "a:1\n"])
-def test_an_address_that_nobody_should_see_is_refused(address):
+@pytest.mark.parametrize(
+    "address",
+    [
+        "x" * 301,
+        "a:1\n",
+        "",
+        "somewhere",
+        "unix:/run/other.sock",
+        "unix:7000",
+        "DNS:7000",
+        "dns://other/bank:7000",
+        "ipv4:10.0.0.1:7000",
+        "bank:70000",
+        "[::1%\N{SNOWMAN}]:7000",
+    ],
+)
+def test_an_address_that_peers_should_not_dial_is_refused(address):
     async def scene(service, a):
         with pytest.raises(ContractError, match="cannot be an address"):
             await a.register(address=address)
 
     play_out(scene, "a")
+
+
+@pytest.mark.parametrize("address", ["bank.example:7000", "10.0.0.1:7000", "[::1]:7000"])
+def test_an_address_is_a_host_and_a_port(address):
+    async def scene(service, a):
+        await a.register(address=address)
+        a.open()
+        assert book(await a.heard.get()) == [("a", address)]
+
+    play_out(scene, "a")
+
+
+@pytest.mark.parametrize("nonce", ["x" * 301, "\x1b[2J"])
+def test_a_nonce_is_short(nonce):
+    async def scene(service, a):
+        with pytest.raises(ContractError, match="cannot be a nonce"):
+            await a.register(nonce=nonce)
+        assert not service._federation.registry
+
+    play_out(scene, "a")
+
+
+def test_nobody_waits_for_more_clients_than_there_are():
+    async def scene(service, a, b):
+        await a.register()
+        session = a.open(waiting_for=["b"] * 3)
+        with pytest.raises(ContractError, match="says too much"):
+            await session
+
+    play_out(scene, "a", "b")
 
 
 def test_a_model_run_that_nobody_should_see_is_refused():
@@ -152,36 +191,17 @@ def test_a_client_is_told_how_ids_are_compared(scheme):
     federation = Play("a", scheme=scheme).federation
     service = CoordinatorService("churn", SETTINGS, federation, NoMemory())
     request = pb.RegisterRequest(
-        federation="churn", protocol_version=PROTOCOL_VERSION, client="a", nonce="n"
+        federation="churn",
+        protocol_version=PROTOCOL_VERSION,
+        client="a",
+        nonce="n",
+        address="a:1",
     )
 
     async def answer():
         return await service.Register(request, Caller(service, "a"))
 
     assert asyncio.run(answer()).alignment == scheme
-
-
-def test_the_history_has_the_seed(tmp_path):
-    note, _ = _history(tmp_path, "")
-    note("started", Run("run-1", ("a",), 42, {}), "")
-    line = json.loads((tmp_path / "runs.jsonl").read_text())
-    assert (line["run"], line["event"], line["seed"]) == ("run-1", "started", 42)
-
-
-def test_the_history_tells_a_restarted_coordinator_who_took_part(tmp_path):
-    note, members_of = _history(tmp_path, "")
-    assert members_of == {}
-    ring = (RingMember("a", 1, "a:1"), RingMember("c", 2, "c:1"))
-    note("aligning", Alignment("run-1", Purpose.RUN, "ecdh", "run-1", ring), "run, without b")
-    line = json.loads((tmp_path / "runs.jsonl").read_text())
-    assert (line["alignment"], line["event"]) == ("run-1", "aligning")
-    assert (line["members"], line["reason"]) == (["a", "c"], "run, without b")
-    assert not {"run", "seed"} & line.keys()
-    note("started", Run("run-1", ("a", "c"), 42, {}), "")
-    note("aligning", Alignment("dry-2", Purpose.DRY_RUN, "ecdh", "dry-2", ring), "dry run")
-    with (tmp_path / "runs.jsonl").open("ab") as file:
-        file.write(b'[]\n7\n{"run": "x"}\n{"run": "y", "members": 7}\n\xff\n{"run": "z", "mem')
-    assert _history(tmp_path, "")[1] == {"run-1": ("a", "c")}
 
 
 def greet(service, client, federation="churn", version=PROTOCOL_VERSION):

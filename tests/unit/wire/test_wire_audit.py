@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from laser_vfl.wire import audit as audit_module
-from laser_vfl.wire.audit import Audit
+from laser_vfl.wire.audit import FEW, Audit
 from laser_vfl.wire.tallies import MAX_KINDS, Tallies
 
 
@@ -100,6 +100,27 @@ def test_reasons_that_differ_are_told_apart_up_to_a_bound(audit: Audit, path: Pa
     assert written[-1]["identity"] == "others"
     audit.close()
     assert lines(path)[-1]["count"] == 9 * MAX_KINDS - 1
+
+
+def test_of_many_the_first_few_have_a_line_each(audit: Audit, path: Path, clock: Clock) -> None:
+    for i in range(1000):
+        audit.note_few("joined", {"client": "bank"}, incarnation=i)
+        audit.flush()
+    audit.note_few("joined", {"client": "shop"}, incarnation=1000)
+    assert [line["incarnation"] for line in lines(path)] == [*range(FEW), 1000]
+    clock.now += 61
+    audit.flush()
+    assert lines(path)[FEW + 1 :] == [
+        {
+            "time": "2023-11-14T22:14:21.000+00:00",
+            "event": "joined",
+            "client": "bank",
+            "count": 1000 - FEW,
+            "since": "2023-11-14T22:13:20.000+00:00",
+        }
+    ]
+    audit.note_few("joined", {"client": "bank"}, incarnation=1001)
+    assert lines(path)[-1]["incarnation"] == 1001
 
 
 def test_counts_are_summed_over_a_minute(audit: Audit, path: Path, clock: Clock) -> None:
