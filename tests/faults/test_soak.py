@@ -50,7 +50,7 @@ def test_19_soak(site: Site) -> None:
             soak.run(SOAK_S / 2)
             soak.mend()
             assert len(soak.history) >= SOAK_S / 5, "hardly anything has happened"
-            trial.finish(FINISH_S)
+            trial.finish(within_s=FINISH_S)
             after = soak.memory()
             _check(site, trial, before, after)
         except BaseException:

@@ -18,6 +18,7 @@ from single_process import SingleProcess, single_process
 from laser_vfl.client.step_log import read_log
 from laser_vfl.core.history import Applied, Entry
 from laser_vfl.core.replay import replay
+from laser_vfl.core.subsets import mask_of
 
 TRAINING = {"batch_size": 16, "epochs": 8, "step_timeout_s": 3.0, "checkpoint_every": 20}
 PACE_S = 0.02
@@ -62,6 +63,8 @@ class Trial:
         self.roster = list(roster)
         self.clients: dict[str, Process] = {}
         self.fired: list[Fault] = []
+        self._num_noted: dict[str, int] = {}
+        """How much each client had noted of its steps when it was last started."""
         self._pace_s = SLOW_PACE_S if slow else PACE_S
         epochs = {"epochs": SLOW_EPOCHS} if slow else {}
         self._models = dict(models or {})
@@ -109,6 +112,7 @@ class Trial:
         config["listen"] = self._listen[name]
         if name in self.proxies:
             config["advertise"] = self.proxies[name].address
+        self._num_noted[name] = len(self.log(name))
         program = self._programs.get(name, ("laser_vfl",))
         self.clients[name] = self.site.start_client(config, program=program)
 
@@ -124,6 +128,30 @@ class Trial:
     def wait_step(self, name: str, step: int, within_s: float = FINISH_S) -> None:
         """Wait until a client has applied a step."""
         eventually(lambda: self.last_step(name) >= step, f"{name} has done step {step}", within_s)
+
+    def wait_back(self, name: str, within_s: float = FINISH_S) -> None:
+        """Wait until a client has applied a step since it was last started."""
+
+        def trains() -> bool:
+            noted = self.log(name)[self._num_noted[name] :]
+            return any(isinstance(entry, Applied) for entry in noted)
+
+        eventually(trains, f"{name} trains again", within_s)
+
+    def wait_together(self, name: str, *others: str, within_s: float = FINISH_S) -> int:
+        """Wait until a client applies steps with these others and nobody else.
+
+        Returns the generation in which it does.
+        """
+        wanted = mask_of(self.roster.index(each) for each in (name, *others))
+
+        def generation() -> int:
+            applied = [entry for entry in self.log(name) if isinstance(entry, Applied)]
+            is_so = bool(applied) and applied[-1].participants == wanted
+            return applied[-1].generation if is_so else 0
+
+        company = f"with {' and '.join(others)}" if others else "alone"
+        return eventually(generation, f"{name} trains {company}", within_s)
 
     def last_step(self, name: str) -> int:
         """The last step that a client has applied, in whichever of its lives."""
@@ -159,11 +187,11 @@ class Trial:
         assert process.wait_exit() == 0, process.stderr
         return dict(json.loads(process.stdout))
 
-    def finish(self, within_s: float = FINISH_S) -> None:
-        """Wait until every client that is up serves the run's model."""
+    def finish(self, *names: str, within_s: float = FINISH_S) -> None:
+        """Wait until these clients, or all that are up, serve the run's model."""
         give_up_at = time.monotonic() + within_s
-        for client in self.clients.values():
-            if client.alive:
+        for name, client in self.clients.items():
+            if name in names or (not names and client.alive):
                 left_s = max(1.0, give_up_at - time.monotonic())
                 client.wait_for("serving the model of run", left_s)
 
