@@ -51,7 +51,7 @@ def leftovers(site: Site) -> list[Path]:
 
 
 def test_15_a_full_disk_while_checkpoints_are_written(site: Site) -> None:
-    with Trial(site, models=WIDE, training={"epochs": 25, "step_timeout_s": 60.0}) as trial:
+    with Trial(site, models=WIDE, training={"step_timeout_s": 60.0}, slow=True) as trial:
         shop = trial.clients["shop"]
         eventually(lambda: checkpoints(site, "shop"), "there is a checkpoint")
         with full_disk(shop):
@@ -64,6 +64,7 @@ def test_15_a_full_disk_while_checkpoints_are_written(site: Site) -> None:
         eventually(
             lambda: max(checkpoints(site, "shop"), default=0) > later, "there are later ones"
         )
+        trial.site.hurry()
         trial.finish()
         assert not leftovers(site)
         assert [trial.generations(name) for name in trial.roster] == [[1]] * 3
@@ -72,10 +73,11 @@ def test_15_a_full_disk_while_checkpoints_are_written(site: Site) -> None:
 
 @pytest.mark.variant
 def test_15_a_full_disk_when_the_model_is_written(site: Site) -> None:
-    with Trial(site, models=WIDE, training={"epochs": 4, "step_timeout_s": 60.0}) as trial:
+    with Trial(site, models=WIDE, training={"step_timeout_s": 60.0}, slow=True) as trial:
         shop = trial.clients["shop"]
         eventually(lambda: checkpoints(site, "shop"), "there is a checkpoint")
         with full_disk(shop):
+            trial.site.hurry()
             assert shop.wait_exit() == 7
         assert "model.safetensors cannot be written (File too large); free some" in shop.stderr
         assert "Traceback" not in shop.stderr
@@ -117,19 +119,21 @@ def test_15_a_coordinator_that_dies_on_a_full_disk_goes_on_from_before(site: Sit
             trial.coordinator.wait_for("the state cannot be written")
             trial.inject(Fault("kill", "coordinator"))
         trial.inject(Fault("start", "coordinator"))
+        trial.site.hurry()
         trial.finish()
         trial.check("bank", "telco")
 
 
 def test_a_directory_of_checkpoints_that_is_none(site: Site) -> None:
     """Root may write anywhere, so a directory is replaced by a file."""
-    with Trial(site, training={"step_timeout_s": 60.0}) as trial:
+    with Trial(site, training={"step_timeout_s": 60.0}, slow=True) as trial:
         shop = trial.clients["shop"]
         eventually(lambda: checkpoints(site, "shop"), "there is a checkpoint")
         (directory,) = (site.path / "shop-state").glob("runs/*/checkpoints")
         directory.rename(directory.with_name("away"))
         directory.touch()
         shop.wait_for(".safetensors cannot be written (")
+        trial.site.hurry()
         trial.finish()
         assert "Traceback" not in shop.stderr
         assert [trial.generations(name) for name in trial.roster] == [[1]] * 3
