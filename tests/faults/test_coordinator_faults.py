@@ -4,8 +4,9 @@ import time
 
 import pytest
 import torch
+from faults import Fault
 from harness import Site
-from trial import Fault, Trial, oracle_of
+from trial import Trial, oracle_of
 
 
 def test_6_training_does_not_stop_for_a_coordinator_that_is_killed(site: Site) -> None:

@@ -1,19 +1,18 @@
 """Clients that die: the others go on with the blocks they have, and take them in again."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
+from faults import Fault
 from harness import Site, eventually
-from trial import PACE_S, SLOW_PACE_S, Fault, Trial
+from trial import SLOW_PACE_S, Trial
 
 from laser_vfl.core.history import Loaded
 
-
-def _mortal(site: Site, at: int) -> tuple[dict[str, object], Path]:
-    flag = site.path / "it-has-died"
-    options = {"delay_s": PACE_S, "at": at, "flag": str(flag)}
-    return {"representation": "fault_models:mortal", "representation_options": options}, flag
+LONG_S = 45.0
+"""Nothing here takes so long unless somebody waits for a timeout."""
 
 
 def _loads(trial: Trial) -> list[int]:
@@ -22,22 +21,20 @@ def _loads(trial: Trial) -> list[int]:
 
 
 def test_1_killed_before_it_sends_its_representation(site: Site) -> None:
-    model, flag = _mortal(site, at=40)
-    with Trial(site, models={"shop": model}) as trial:
+    dies = Fault("dies before its representation", "shop", after=("shop", 38))
+    with Trial(site, faults=[dies], training={"step_timeout_s": 20.0}) as trial:
         assert trial.clients["shop"].wait_exit() == -9
-        assert flag.exists()
         trial.finish()
+        assert trial.last_step("shop") == 38
         assert trial.generations("bank") == trial.generations("telco") == [1, 2]
         trial.check("bank", "telco")
 
 
 @pytest.mark.variant
 def test_2_killed_between_representation_and_gradient(site: Site) -> None:
-    flag = site.path / "it-has-died"
-    head = {"fusion": "fault_models:mortal_head", "fusion_options": {"at": 40, "flag": str(flag)}}
-    with Trial(site, models={"shop": head}) as trial:
+    dies = Fault("dies before its gradient", "shop", after=("shop", 38))
+    with Trial(site, faults=[dies], training={"step_timeout_s": 20.0}) as trial:
         assert trial.clients["shop"].wait_exit() == -9
-        assert flag.exists()
         trial.finish()
         assert trial.generations("bank") == [1, 2]
         trial.check("bank", "telco")
@@ -122,11 +119,22 @@ def test_17_of_two_one_dies_and_comes_back(site: Site) -> None:
 
 
 def test_14_sigterm_is_a_clean_leave_at_once(site: Site) -> None:
-    with Trial(site) as trial:
+    """Nobody is given up here, and all timeouts are long, so that only a leave lets them go on."""
+    with Trial(
+        site,
+        training={"step_timeout_s": LONG_S},
+        heartbeat_timeout_s=LONG_S,
+        on_lost_client="wait",
+        slow=True,
+    ) as trial:
         trial.inject(Fault("term", "shop", after=("shop", 30)))
+        told_at = time.monotonic()
+        trial.wait_together("bank", "telco")
+        assert time.monotonic() - told_at < LONG_S / 3
         assert trial.clients["shop"].wait_exit() == 0
         assert "left the run" in trial.clients["shop"].stderr
         assert "Traceback" not in trial.clients["shop"].stderr
+        trial.site.hurry()
         trial.finish()
         trial.check("bank", "telco")
         history = (site.path / "coordinator-state" / "runs.jsonl").read_text().splitlines()

@@ -3,8 +3,9 @@
 import time
 
 import pytest
+from faults import Fault
 from harness import Site, eventually
-from trial import Fault, Trial
+from trial import PACE_S, Trial
 
 
 def test_5_stopped_for_longer_than_the_deadline(site: Site) -> None:
@@ -37,13 +38,13 @@ def test_9_a_pair_that_cannot_reach_each_other(site: Site) -> None:
 
 
 def test_10_jitter_changes_nothing(site: Site) -> None:
-    names = ["bank", "shop"]
-    training = {"epochs": 2, "step_timeout_s": 20.0}
-    with Trial(site, names, proxied=["shop"], training=training) as trial:
-        trial.proxies["shop"].delay(0.0, jitter=0.2)
+    """Every link has a proxy: bank calls shop and telco, shop calls telco, all the coordinator."""
+    called = ["coordinator", "shop", "telco"]
+    jitter = [Fault("jitter", name, size=0.2) for name in called]
+    training = {"epochs": 1, "step_timeout_s": 20.0}
+    with Trial(site, proxied=called, faults=jitter, training=training) as trial:
         trial.finish()
-        assert all(proxy.num_bytes > 0 for proxy in trial.proxies.values())
-        assert [trial.generations(name) for name in trial.roster] == [[1]] * 2
+        assert [trial.generations(name) for name in trial.roster] == [[1]] * 3
         trial.check()
 
 
@@ -88,16 +89,16 @@ def test_16_the_last_two_lose_each_other(site: Site) -> None:
 
 @pytest.mark.variant
 def test_18_who_is_slow_is_waited_for_within_the_deadline(site: Site) -> None:
-    slow = {"representation_options": {"delay_s": 0.2}}
-    with Trial(site, models={"shop": slow}, training={"epochs": 2}) as trial:
+    slow = Fault("slow", "shop", size=10 * PACE_S)
+    with Trial(site, faults=[slow], training={"epochs": 2}) as trial:
         trial.finish()
         assert [trial.generations(name) for name in trial.roster] == [[1]] * 3
         trial.check()
 
 
 def test_18_past_the_deadline_the_others_go_on(site: Site) -> None:
-    slow = {"representation_options": {"delay_s": 5.0}}
-    with Trial(site, models={"shop": slow}, training={"epochs": 4}) as trial:
+    slow = Fault("slow", "shop", size=5.0)
+    with Trial(site, faults=[slow], training={"epochs": 4}) as trial:
         trial.wait_together("bank", "telco")
         assert "it has been at one step for" in trial.coordinator.stderr
         trial.site.hurry()
@@ -106,13 +107,13 @@ def test_18_past_the_deadline_the_others_go_on(site: Site) -> None:
 
 
 def test_18_or_wait_for_it_if_they_are_told_to(site: Site) -> None:
-    slow = {"representation_options": {"delay_s": 4.0}}
+    slow = Fault("slow", "shop", size=4.0)
     training = {"epochs": 1, "batch_size": 96}
     with Trial(
-        site, ["bank", "shop"], models={"shop": slow}, training=training, on_lost_client="wait"
+        site, ["bank", "shop"], faults=[slow], training=training, on_lost_client="wait"
     ) as trial:
         began = time.monotonic()
         trial.finish()
-        assert time.monotonic() - began > 8.0
+        assert time.monotonic() - began > 2 * slow.size
         assert [trial.generations(name) for name in trial.roster] == [[1]] * 2
         trial.check()

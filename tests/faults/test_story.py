@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from faults import Fault
 from harness import Site, eventually
-from trial import Fault, Trial
+from trial import Trial
 
 COMMON = {"time", "run", "event"}
 FIELDS = {
