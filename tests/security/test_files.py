@@ -146,7 +146,7 @@ def test_a_checkpoint_that_is_none(site: Site, results: Results) -> None:
         trial.inject(Fault("start", "shop"))
         shop = trial.clients["shop"]
         shop.wait_for("cannot be used", times=2)
-        trial.wait_generation("shop", 3)
+        trial.wait_back("shop")
         trial.site.hurry()
         trial.finish()
         assert not trap.exists()
