@@ -6,11 +6,11 @@ import pytest
 import torch
 from faults import Fault
 from harness import Site
-from trial import Trial, oracle_of
+from trial import LONG, Trial, oracle_of
 
 
 def test_6_training_does_not_stop_for_a_coordinator_that_is_killed(site: Site) -> None:
-    with Trial(site, ["bank", "shop"], slow=True) as trial:
+    with Trial(site, ["bank", "shop"], training=LONG, slow=True) as trial:
         trial.inject(Fault("kill", "coordinator", after=("bank", 30)))
         at = trial.last_step("bank")
         trial.wait_step("bank", at + 30)
@@ -71,7 +71,7 @@ def test_7_without_a_coordinator_they_give_up_after_a_time(site: Site) -> None:
 
 def test_8_all_killed_at_once_and_restarted(site: Site) -> None:
     """It goes on from a common checkpoint, and ends as if nothing had happened."""
-    with Trial(site, slow=True) as trial:
+    with Trial(site, training=LONG, slow=True) as trial:
         trial.wait_step("bank", 30)
         victims = ["coordinator", *trial.roster]
         trial.inject(*(Fault("kill", name) for name in victims))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from faults import Fault
 from harness import Site, eventually
-from trial import SLOW_PACE_S, Trial
+from trial import LONG, SLOW_PACE_S, Trial
 
 from laser_vfl.core.history import Loaded
 
@@ -22,7 +22,7 @@ def _loads(trial: Trial) -> list[int]:
 
 def test_1_killed_before_it_sends_its_representation(site: Site) -> None:
     dies = Fault("dies before its representation", "shop", after=("shop", 38))
-    with Trial(site, faults=[dies], training={"step_timeout_s": 20.0}) as trial:
+    with Trial(site, faults=[dies], training=LONG) as trial:
         assert trial.clients["shop"].wait_exit() == -9
         trial.finish()
         assert trial.last_step("shop") == 38
@@ -33,7 +33,7 @@ def test_1_killed_before_it_sends_its_representation(site: Site) -> None:
 @pytest.mark.variant
 def test_2_killed_between_representation_and_gradient(site: Site) -> None:
     dies = Fault("dies before its gradient", "shop", after=("shop", 38))
-    with Trial(site, faults=[dies], training={"step_timeout_s": 20.0}) as trial:
+    with Trial(site, faults=[dies], training=LONG) as trial:
         assert trial.clients["shop"].wait_exit() == -9
         trial.finish()
         assert trial.generations("bank") == [1, 2]

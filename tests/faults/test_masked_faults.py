@@ -2,7 +2,7 @@
 
 from faults import Fault
 from harness import Site
-from trial import Trial
+from trial import LONG, Trial
 
 from laser_vfl.core.history import Loaded
 
@@ -16,7 +16,7 @@ def test_killed_between_representation_and_masked_gradient(site: Site) -> None:
         ROSTER,
         faults=[Fault("dies before its gradient", "shop", after=("shop", 38))],
         labels={"telco": None},
-        training={"masked_gradients": True, "step_timeout_s": 20.0},
+        training={"masked_gradients": True, **LONG},
         slow=True,
     ) as trial:
         assert trial.clients["shop"].wait_exit() == -9

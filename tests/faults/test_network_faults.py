@@ -5,7 +5,7 @@ import time
 import pytest
 from faults import Fault
 from harness import Site, eventually
-from trial import PACE_S, Trial
+from trial import LONG, PACE_S, Trial
 
 
 def test_5_stopped_for_longer_than_the_deadline(site: Site) -> None:
@@ -41,7 +41,7 @@ def test_10_jitter_changes_nothing(site: Site) -> None:
     """Every link has a proxy: bank calls shop and telco, shop calls telco, all the coordinator."""
     called = ["coordinator", "shop", "telco"]
     jitter = [Fault("jitter", name, size=0.2) for name in called]
-    training = {"epochs": 1, "step_timeout_s": 20.0}
+    training = {"epochs": 1, **LONG}
     with Trial(site, proxied=called, faults=jitter, training=training) as trial:
         trial.finish()
         assert [trial.generations(name) for name in trial.roster] == [[1]] * 3
@@ -49,9 +49,7 @@ def test_10_jitter_changes_nothing(site: Site) -> None:
 
 
 def test_11_a_stream_that_is_cut_and_comes_back(site: Site) -> None:
-    with Trial(
-        site, proxied=["shop", "telco"], training={"step_timeout_s": 20.0}, slow=True
-    ) as trial:
+    with Trial(site, proxied=["shop", "telco"], training=LONG, slow=True) as trial:
         for step in (20, 30, 40):
             taken = [proxy.num_connections for proxy in trial.proxies.values()]
             trial.inject(
@@ -90,7 +88,7 @@ def test_16_the_last_two_lose_each_other(site: Site) -> None:
 @pytest.mark.variant
 def test_18_who_is_slow_is_waited_for_within_the_deadline(site: Site) -> None:
     slow = Fault("slow", "shop", size=10 * PACE_S)
-    with Trial(site, faults=[slow], training={"epochs": 2}) as trial:
+    with Trial(site, faults=[slow], training={"epochs": 2, **LONG}) as trial:
         trial.finish()
         assert [trial.generations(name) for name in trial.roster] == [[1]] * 3
         trial.check()

@@ -18,7 +18,7 @@ FIELDS = {
 
 
 def test_the_story_of_a_run_is_told(site: Site) -> None:
-    with Trial(site, slow=True) as trial:
+    with Trial(site, training={"step_timeout_s": 6.0}, slow=True) as trial:
         trial.inject(Fault("stop", "shop", after=("shop", 30)))
         trial.wait_generation("bank", 2)
         trial.inject(Fault("continue", "shop"))

@@ -20,6 +20,9 @@ from laser_vfl.core.replay import replay
 from laser_vfl.core.subsets import mask_of
 
 TRAINING = {"batch_size": 16, "epochs": 8, "step_timeout_s": 3.0, "checkpoint_every": 20}
+LONG = {"step_timeout_s": 20.0}
+"""For runs in which nobody may be left out for being slow: a first step may take seconds."""
+
 PACE_S = 0.02
 SLOW_PACE_S = 0.1
 SLOW_EPOCHS = 30
