@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from fault_models import SLUGGISH
 from faults import Fault
 from harness import Site, eventually
 from trial import LONG, PACE_S, Trial
@@ -101,6 +102,7 @@ def test_18_past_the_deadline_the_others_go_on(site: Site) -> None:
         assert "it has been at one step for" in trial.coordinator.stderr
         trial.site.hurry()
         trial.finish("bank", "telco")
+        trial.clients["shop"].wait_for(SLUGGISH)
         trial.check("bank", "telco")
 
 
