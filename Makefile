@@ -39,6 +39,7 @@ faults: $(INSTALLED)
 
 # All attacks, with their long forms, and the table of them in docs/security.md.
 security: $(INSTALLED)
+	rm -f .security-results.json
 	$(BIN)/python -m pytest tests/security
 	$(BIN)/python tests/security/write_table.py
 

@@ -3,12 +3,15 @@
 import math
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
 import torch
 from own_models import HURRY
 from torch import nn
+
+SLUGGISH = "this client takes its time"
 
 
 class Paced(nn.Module):
@@ -23,6 +26,17 @@ class Paced(nn.Module):
         if self.training and torch.is_grad_enabled() and not HURRY.exists():
             time.sleep(self.delay_s)
         return self.inner(inputs)  # type: ignore[no-any-return]
+
+
+class Sluggish(Paced):
+    """Says that it takes its time, once it has."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        began = time.monotonic()
+        found = super().forward(inputs)
+        if 0 < self.delay_s <= time.monotonic() - began:
+            print(SLUGGISH, file=sys.stderr, flush=True)
+        return found
 
 
 class Mortal(Paced):
@@ -68,6 +82,13 @@ def paced(
     return Paced(_network(input_shape, representation_dim, width), delay_s)
 
 
+def sluggish(
+    *, input_shape: tuple[int, ...], representation_dim: int, delay_s: float, width: int = 8
+) -> nn.Module:
+    """The same, and it says so."""
+    return Sluggish(_network(input_shape, representation_dim, width), delay_s)
+
+
 def mortal(
     *,
     input_shape: tuple[int, ...],
@@ -77,7 +98,7 @@ def mortal(
     flag: str,
     width: int = 8,
 ) -> nn.Module:
-    """The same, but it dies before it has a representation to send."""
+    """As `paced`, but it dies before it has a representation to send."""
     return Mortal(_network(input_shape, representation_dim, width), delay_s, at, flag)
 
 

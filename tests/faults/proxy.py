@@ -64,6 +64,11 @@ class Proxy:
         return self._conditions.num_bytes_lost
 
     @property
+    def delayed_s(self) -> float:
+        """How much later than without a delay all that was handed on has arrived, added up."""
+        return self._conditions.delayed_s
+
+    @property
     def num_cut(self) -> int:
         """Connections that were closed by a cut, or by a heal after a black hole."""
         return self._num_cut

@@ -26,6 +26,7 @@ class Conditions:
     def __init__(self) -> None:
         self.num_bytes = 0
         self.num_bytes_lost = 0
+        self.delayed_s = 0.0
         self.healed_at = 0.0
         self._changed = asyncio.Event()
         self._clear()
@@ -168,6 +169,7 @@ class Link:
             taken_at, due_at, data = await queue.get()
             while _now() < due_at and taken_at >= conditions.healed_at:
                 await conditions.until(due_at)
+            conditions.delayed_s += min(_now(), due_at) - taken_at
             at = 0
             try:
                 while at < len(data):

@@ -5,7 +5,8 @@ import time
 from dataclasses import dataclass
 
 import psutil
-from trial import Fault, Trial
+from faults import ACTIONS, Fault
+from trial import Trial
 
 PAUSE_S = (0.5, 3.0)
 MAX_IMPAIRED = 2
@@ -87,19 +88,17 @@ class Soak:
     def _mend(self, name: str) -> None:
         impairment = self._impaired.pop(name)
         if impairment.what == "term":
-            assert self._process(name).wait_exit() == 0
+            assert self._trial.process(name).wait_exit() == 0
         self._inject(MENDS[impairment.what], name)
 
     def _inject(self, what: str, name: str) -> None:
         self.history.append(f"{time.monotonic() - self._began:7.2f} s  {what} {name}")
-        self._trial.inject(Fault(what, name))
+        # Some hit nothing, such as a cut where there is no stream, so that no sign is wanted.
+        ACTIONS[what](self._trial, Fault(what, name))
 
     def _nobody_ended(self) -> None:
         for name in (*self._trial.roster, "coordinator"):
             impairment = self._impaired.get(name)
             if impairment is None or MENDS[impairment.what] != "start":
-                process = self._process(name)
+                process = self._trial.process(name)
                 assert process.alive, f"{name} has ended by itself:\n{process.stderr[-2000:]}"
-
-    def _process(self, name: str):  # type: ignore[no-untyped-def]
-        return self._trial.coordinator if name == "coordinator" else self._trial.clients[name]

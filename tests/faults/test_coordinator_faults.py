@@ -4,12 +4,13 @@ import time
 
 import pytest
 import torch
+from faults import Fault
 from harness import Site
-from trial import Fault, Trial, oracle_of
+from trial import LONG, Trial, oracle_of
 
 
 def test_6_training_does_not_stop_for_a_coordinator_that_is_killed(site: Site) -> None:
-    with Trial(site, ["bank", "shop"], slow=True) as trial:
+    with Trial(site, ["bank", "shop"], training=LONG, slow=True) as trial:
         trial.inject(Fault("kill", "coordinator", after=("bank", 30)))
         at = trial.last_step("bank")
         trial.wait_step("bank", at + 30)
@@ -32,7 +33,7 @@ def test_6_killed_at_any_moment_it_goes_on_from_its_state(site: Site) -> None:
             Fault("kill", "coordinator"),
             Fault("start", "coordinator"),
         )
-        trial.wait_step("shop", 31)
+        trial.wait_back("shop")
         trial.inject(Fault("kill", "coordinator"), Fault("start", "coordinator"))
         trial.site.hurry()
         trial.finish()
@@ -40,7 +41,7 @@ def test_6_killed_at_any_moment_it_goes_on_from_its_state(site: Site) -> None:
 
 
 def test_7_coordinator_and_client_killed_together(site: Site) -> None:
-    with Trial(site) as trial:
+    with Trial(site, slow=True) as trial:
         trial.inject(
             Fault("kill", "coordinator", after=("shop", 30)),
             Fault("kill", "shop"),
@@ -51,13 +52,14 @@ def test_7_coordinator_and_client_killed_together(site: Site) -> None:
         time.sleep(0.5)
         assert trial.last_step("bank") == stuck, "nobody may change the members alone"
         trial.inject(Fault("start", "coordinator"))
+        trial.site.hurry()
         trial.finish()
         trial.check("bank", "telco")
 
 
 @pytest.mark.variant
 def test_7_without_a_coordinator_they_give_up_after_a_time(site: Site) -> None:
-    with Trial(site, client={"coordinator_timeout_s": 7.0}) as trial:
+    with Trial(site, client={"coordinator_timeout_s": 7.0}, slow=True) as trial:
         trial.inject(
             Fault("kill", "coordinator", after=("shop", 30)),
             Fault("kill", "shop"),
@@ -69,10 +71,11 @@ def test_7_without_a_coordinator_they_give_up_after_a_time(site: Site) -> None:
 
 def test_8_all_killed_at_once_and_restarted(site: Site) -> None:
     """It goes on from a common checkpoint, and ends as if nothing had happened."""
-    with Trial(site) as trial:
-        trial.wait_step("bank", 50)
+    with Trial(site, training=LONG, slow=True) as trial:
+        trial.wait_step("bank", 30)
         victims = ["coordinator", *trial.roster]
         trial.inject(*(Fault("kill", name) for name in victims))
+        trial.site.hurry()
         trial.inject(*(Fault("start", name) for name in victims))
         trial.finish()
         assert [trial.generations(name) for name in trial.roster] == [[1, 2]] * 3

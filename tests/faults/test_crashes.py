@@ -1,19 +1,18 @@
 """Clients that die: the others go on with the blocks they have, and take them in again."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
+from faults import Fault
 from harness import Site, eventually
-from trial import PACE_S, Fault, Trial
+from trial import LONG, SLOW_PACE_S, Trial
 
 from laser_vfl.core.history import Loaded
 
-
-def _mortal(site: Site, at: int) -> tuple[dict[str, object], Path]:
-    flag = site.path / "it-has-died"
-    options = {"delay_s": PACE_S, "at": at, "flag": str(flag)}
-    return {"representation": "fault_models:mortal", "representation_options": options}, flag
+LONG_S = 45.0
+"""Nothing here takes so long unless somebody waits for a timeout."""
 
 
 def _loads(trial: Trial) -> list[int]:
@@ -22,22 +21,20 @@ def _loads(trial: Trial) -> list[int]:
 
 
 def test_1_killed_before_it_sends_its_representation(site: Site) -> None:
-    model, flag = _mortal(site, at=40)
-    with Trial(site, models={"shop": model}) as trial:
+    dies = Fault("dies before its representation", "shop", after=("shop", 38))
+    with Trial(site, faults=[dies], training=LONG) as trial:
         assert trial.clients["shop"].wait_exit() == -9
-        assert flag.exists()
         trial.finish()
+        assert trial.last_step("shop") == 38
         assert trial.generations("bank") == trial.generations("telco") == [1, 2]
         trial.check("bank", "telco")
 
 
 @pytest.mark.variant
 def test_2_killed_between_representation_and_gradient(site: Site) -> None:
-    flag = site.path / "it-has-died"
-    head = {"fusion": "fault_models:mortal_head", "fusion_options": {"at": 40, "flag": str(flag)}}
-    with Trial(site, models={"shop": head}) as trial:
+    dies = Fault("dies before its gradient", "shop", after=("shop", 38))
+    with Trial(site, faults=[dies], training=LONG) as trial:
         assert trial.clients["shop"].wait_exit() == -9
-        assert flag.exists()
         trial.finish()
         assert trial.generations("bank") == [1, 2]
         trial.check("bank", "telco")
@@ -45,25 +42,42 @@ def test_2_killed_between_representation_and_gradient(site: Site) -> None:
 
 def test_2_killed_when_some_have_its_frames_and_some_do_not(site: Site) -> None:
     """The stream of bank and shop is a black hole by then; telco gets all that shop sends."""
-    with Trial(site, proxied=["shop"]) as trial:
-        trial.inject(
-            Fault("black hole", "shop", after=("shop", 30), then_wait_s=0.2), Fault("kill", "shop")
-        )
-        assert trial.proxies["shop"].num_bytes_lost > 0
+    with Trial(site, proxied=["shop"], slow=True) as trial:
+        trial.inject(Fault("black hole", "shop", after=("shop", 30)))
+        eventually(lambda: trial.proxies["shop"].num_bytes_lost, "a frame is lost")
+        trial.inject(Fault("kill", "shop"))
+        trial.site.hurry()
         trial.finish()
         trial.check("bank", "telco")
 
 
 def test_3_killed_while_it_writes_a_checkpoint(site: Site) -> None:
-    wide = {"representation_options": {"delay_s": PACE_S, "width": 400_000}}
-    with Trial(site, models={"shop": wide}, training={"epochs": 10}) as trial:
-        state = site.path / "shop-state"
-        eventually(lambda: list(state.glob("runs/*/checkpoints/.*.tmp")), "a checkpoint is written")
+    """A file that is there while its writer is stopped is still there when it is killed."""
+    pace = {"delay_s": 3 * SLOW_PACE_S}  # with such a model a few steps have to last long enough
+    models = {name: {"representation_options": pace} for name in ("bank", "telco")}
+    models["shop"] = {"representation_options": {**pace, "width": 100_000}}
+    with Trial(site, models=models, training={"checkpoint_every": 2}) as trial:
+
+        def unfinished() -> list[Path]:
+            return list((site.path / "shop-state").glob("runs/*/checkpoints/.*.tmp"))
+
+        def is_caught() -> bool:
+            if not unfinished():
+                return False
+            trial.inject(Fault("stop", "shop"))
+            if unfinished():
+                return True
+            trial.inject(Fault("continue", "shop"))
+            return False
+
+        eventually(is_caught, "shop is stopped while it writes a checkpoint")
         trial.inject(Fault("kill", "shop"))
-        assert list(state.glob("runs/*/checkpoints/.*.tmp")), "it was whole already"
+        assert unfinished()
         trial.inject(Fault("start", "shop"))
+        trial.wait_back("shop")
+        trial.site.hurry()
         trial.finish()
-        assert not list(state.glob("runs/*/checkpoints/.*.tmp"))
+        assert not unfinished()
         trial.check()
 
 
@@ -71,10 +85,8 @@ def test_4_killed_and_restarted_three_times(site: Site) -> None:
     with Trial(site, slow=True) as trial:
         for number in (1, 2, 3):
             trial.inject(Fault("kill", "shop", after=("shop", 25)), Fault("start", "shop"))
-            eventually(
-                lambda number=number: len(_loads(trial)) == number,  # type: ignore[misc]
-                f"shop is back for the {number}. time",
-            )
+            trial.wait_back("shop")
+            assert len(_loads(trial)) == number
         trial.site.hurry()
         trial.finish()
         loads = _loads(trial)
@@ -86,7 +98,7 @@ def test_4_killed_and_restarted_three_times(site: Site) -> None:
 def test_4_a_client_without_a_checkpoint_comes_back_too(site: Site) -> None:
     with Trial(site, training={"checkpoint_every": 1000}, slow=True) as trial:
         trial.inject(Fault("kill", "shop", after=("shop", 30)), Fault("start", "shop"))
-        trial.wait_step("shop", 31)
+        trial.wait_back("shop")
         assert _loads(trial) == [0]
         trial.site.hurry()
         trial.finish()
@@ -100,18 +112,29 @@ def test_17_of_two_one_dies_and_comes_back(site: Site) -> None:
         alone = trial.last_step("shop")
         trial.wait_step("shop", alone + 10)
         trial.inject(Fault("start", "bank"))
-        trial.wait_generation("bank", 3)
+        trial.wait_back("bank")
         trial.site.hurry()
         trial.finish()
         trial.check()
 
 
 def test_14_sigterm_is_a_clean_leave_at_once(site: Site) -> None:
-    with Trial(site) as trial:
+    """Nobody is given up here, and all timeouts are long, so that only a leave lets them go on."""
+    with Trial(
+        site,
+        training={"step_timeout_s": LONG_S},
+        heartbeat_timeout_s=LONG_S,
+        on_lost_client="wait",
+        slow=True,
+    ) as trial:
         trial.inject(Fault("term", "shop", after=("shop", 30)))
+        told_at = time.monotonic()
+        trial.wait_together("bank", "telco")
+        assert time.monotonic() - told_at < LONG_S / 3
         assert trial.clients["shop"].wait_exit() == 0
         assert "left the run" in trial.clients["shop"].stderr
         assert "Traceback" not in trial.clients["shop"].stderr
+        trial.site.hurry()
         trial.finish()
         trial.check("bank", "telco")
         history = (site.path / "coordinator-state" / "runs.jsonl").read_text().splitlines()
@@ -126,7 +149,7 @@ def test_14_who_left_may_come_back(site: Site) -> None:
         trial.inject(Fault("term", "shop", after=("shop", 30)))
         assert trial.clients["shop"].wait_exit() == 0
         trial.inject(Fault("start", "shop"))
-        trial.wait_generation("shop", 3)
+        trial.wait_back("shop")
         trial.site.hurry()
         trial.finish()
         trial.check()

@@ -3,33 +3,20 @@
 import hashlib
 import json
 import os
-import resource
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from harness import Process, Site, eventually
-from trial import PACE_S, Fault, Trial
+from faults import Fault
+from harness import Site, eventually
+from trial import PACE_S, Trial
 
 HERE = Path(__file__).parent
 WIDE = {"shop": {"representation_options": {"delay_s": PACE_S, "width": 4000}}}
 """So wide that its model and its checkpoints do not fit, and everything else does."""
 
-LIMIT_BYTES = 128 << 10
-
-
-@contextmanager
-def full_disk(process: Process, limit_bytes: int = LIMIT_BYTES) -> Iterator[None]:
-    """No file of a process grows beyond a size, as on a disk that is full."""
-    log_bytes = len(process.stderr)
-    assert log_bytes < limit_bytes / 2, "it could not say what is wrong"
-    _, hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit_bytes, hard))
-    yield
-    if process.alive:
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+COORDINATOR_BYTES = 16 << 10
+"""Less than the coordinator's state takes."""
 
 
 def checkpoints(site: Site, name: str) -> dict[int, Path]:
@@ -51,19 +38,21 @@ def leftovers(site: Site) -> list[Path]:
 
 
 def test_15_a_full_disk_while_checkpoints_are_written(site: Site) -> None:
-    with Trial(site, models=WIDE, training={"epochs": 25, "step_timeout_s": 60.0}) as trial:
+    with Trial(site, models=WIDE, training={"step_timeout_s": 60.0}, slow=True) as trial:
         shop = trial.clients["shop"]
         eventually(lambda: checkpoints(site, "shop"), "there is a checkpoint")
-        with full_disk(shop):
-            shop.wait_for(".safetensors cannot be written (File too large)")
-            trial.wait_step("shop", trial.last_step("shop") + 45)
-            before = checkpoints(site, "shop")
-            assert before, "what was there before is whole"
-            assert shop.stderr.count("cannot be written") == 1, "it is said once"
+        trial.inject(Fault("full disk", "shop"))
+        shop.wait_for(".safetensors cannot be written (File too large)")
+        trial.wait_step("shop", trial.last_step("shop") + 45)
+        before = checkpoints(site, "shop")
+        assert before, "what was there before is whole"
+        assert shop.stderr.count("cannot be written") == 1, "it is said once"
+        trial.inject(Fault("free disk", "shop"))
         later = max(before)
         eventually(
             lambda: max(checkpoints(site, "shop"), default=0) > later, "there are later ones"
         )
+        trial.site.hurry()
         trial.finish()
         assert not leftovers(site)
         assert [trial.generations(name) for name in trial.roster] == [[1]] * 3
@@ -72,11 +61,12 @@ def test_15_a_full_disk_while_checkpoints_are_written(site: Site) -> None:
 
 @pytest.mark.variant
 def test_15_a_full_disk_when_the_model_is_written(site: Site) -> None:
-    with Trial(site, models=WIDE, training={"epochs": 4, "step_timeout_s": 60.0}) as trial:
+    with Trial(site, models=WIDE, training={"step_timeout_s": 60.0}, slow=True) as trial:
         shop = trial.clients["shop"]
         eventually(lambda: checkpoints(site, "shop"), "there is a checkpoint")
-        with full_disk(shop):
-            assert shop.wait_exit() == 7
+        trial.inject(Fault("full disk", "shop"))
+        trial.site.hurry()
+        assert shop.wait_exit() == 7
         assert "model.safetensors cannot be written (File too large); free some" in shop.stderr
         assert "Traceback" not in shop.stderr
         assert not leftovers(site)
@@ -91,16 +81,17 @@ def test_15_a_full_disk_at_the_coordinator(site: Site) -> None:
     with Trial(site, slow=True) as trial:
         trial.wait_step("bank", 25)
         coordinator, state = trial.coordinator, site.path / "coordinator-state"
-        limit_bytes = 16 << 10
-        assert (state / "coordinator.sqlite3-wal").stat().st_size > limit_bytes
-        with full_disk(coordinator, limit_bytes):
-            trial.inject(Fault("kill", "shop"))
-            coordinator.wait_for("the state cannot be written")
-            eventually(lambda: "lost shop" in coordinator.stderr, "it knows that shop is lost")
-            stuck = trial.last_step("bank")
-            time.sleep(1.0)
-            assert trial.last_step("bank") == stuck, "nobody has heard of a change"
-            assert trial.generations("bank") == [1]
+        assert (state / "coordinator.sqlite3-wal").stat().st_size > COORDINATOR_BYTES
+        trial.inject(
+            Fault("full disk", "coordinator", size=COORDINATOR_BYTES), Fault("kill", "shop")
+        )
+        coordinator.wait_for("the state cannot be written")
+        eventually(lambda: "lost shop" in coordinator.stderr, "it knows that shop is lost")
+        stuck = trial.last_step("bank")
+        time.sleep(1.0)
+        assert trial.last_step("bank") == stuck, "nobody has heard of a change"
+        assert trial.generations("bank") == [1]
+        trial.inject(Fault("free disk", "coordinator"))
         coordinator.wait_for("the state can be written again")
         trial.wait_generation("bank", 2)
         trial.site.hurry()
@@ -112,24 +103,26 @@ def test_15_a_full_disk_at_the_coordinator(site: Site) -> None:
 def test_15_a_coordinator_that_dies_on_a_full_disk_goes_on_from_before(site: Site) -> None:
     with Trial(site, slow=True) as trial:
         trial.wait_step("bank", 25)
-        with full_disk(trial.coordinator, 16 << 10):
-            trial.inject(Fault("kill", "shop"))
-            trial.coordinator.wait_for("the state cannot be written")
-            trial.inject(Fault("kill", "coordinator"))
-        trial.inject(Fault("start", "coordinator"))
+        trial.inject(
+            Fault("full disk", "coordinator", size=COORDINATOR_BYTES), Fault("kill", "shop")
+        )
+        trial.coordinator.wait_for("the state cannot be written")
+        trial.inject(Fault("kill", "coordinator"), Fault("start", "coordinator"))
+        trial.site.hurry()
         trial.finish()
         trial.check("bank", "telco")
 
 
 def test_a_directory_of_checkpoints_that_is_none(site: Site) -> None:
     """Root may write anywhere, so a directory is replaced by a file."""
-    with Trial(site, training={"step_timeout_s": 60.0}) as trial:
+    with Trial(site, training={"step_timeout_s": 60.0}, slow=True) as trial:
         shop = trial.clients["shop"]
         eventually(lambda: checkpoints(site, "shop"), "there is a checkpoint")
         (directory,) = (site.path / "shop-state").glob("runs/*/checkpoints")
         directory.rename(directory.with_name("away"))
         directory.touch()
         shop.wait_for(".safetensors cannot be written (")
+        trial.site.hurry()
         trial.finish()
         assert "Traceback" not in shop.stderr
         assert [trial.generations(name) for name in trial.roster] == [[1]] * 3

@@ -1,7 +1,8 @@
 """A head dies in the middle of a masked step: no mask of its pairs is left in anybody's sum."""
 
-from harness import Site, eventually
-from trial import Fault, Trial
+from faults import Fault
+from harness import Site
+from trial import LONG, Trial
 
 from laser_vfl.core.history import Loaded
 
@@ -10,25 +11,20 @@ ROSTER = ("bank", "shop", "telco", "clinic")
 
 def test_killed_between_representation_and_masked_gradient(site: Site) -> None:
     """The others have masked with its key, and it has not; then it is back under a new key."""
-    flag = site.path / "it-has-died"
-    head = {"fusion": "fault_models:mortal_head", "fusion_options": {"at": 40, "flag": str(flag)}}
     with Trial(
         site,
         ROSTER,
-        models={"shop": head},
+        faults=[Fault("dies before its gradient", "shop", after=("shop", 38))],
         labels={"telco": None},
-        training={"masked_gradients": True},
+        training={"masked_gradients": True, **LONG},
         slow=True,
     ) as trial:
         assert trial.clients["shop"].wait_exit() == -9
-        assert flag.exists()
         trial.wait_generation("bank", 2)
         trial.clients["bank"].wait_for("take part; bank, telco, clinic take part now")
         trial.inject(Fault("start", "shop"))
-        eventually(
-            lambda: any(isinstance(entry, Loaded) for entry in trial.log("shop")), "shop is back"
-        )
-        trial.wait_generation("shop", 3)
+        trial.wait_back("shop")
+        assert any(isinstance(entry, Loaded) for entry in trial.log("shop"))
         trial.site.hurry()
         trial.finish()
         assert trial.generations("bank") == [1, 2, 3]

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from faults import Fault
 from harness import Site, eventually
-from trial import Fault, Trial
+from trial import Trial
 
 COMMON = {"time", "run", "event"}
 FIELDS = {
@@ -17,7 +18,7 @@ FIELDS = {
 
 
 def test_the_story_of_a_run_is_told(site: Site) -> None:
-    with Trial(site, slow=True) as trial:
+    with Trial(site, training={"step_timeout_s": 6.0}, slow=True) as trial:
         trial.inject(Fault("stop", "shop", after=("shop", 30)))
         trial.wait_generation("bank", 2)
         trial.inject(Fault("continue", "shop"))

@@ -2,11 +2,14 @@
 
 import json
 from collections import Counter
+from typing import Any
 
 import psutil
 import pytest
+from faults import Fault
 from harness import Site
 from trial import Trial
+from unruly_client import NUM_LATE, SAID
 from watched_client import HELD
 
 from laser_vfl.client.inbox import MAX_HELD_FRAMES
@@ -18,12 +21,12 @@ STEADY = {"epochs": 4, "step_timeout_s": 60.0}
 """For runs in which nobody is to be left out, however slow the machine is."""
 
 
-def unruly(*habits: str, who: str = "shop") -> dict[str, tuple[str, ...]]:
+def unruly(*habits: str, who: str = "shop") -> dict[str, Any]:
     """One client has these habits; the others are watched."""
     honest = {"bank", "shop", "telco"} - {who}
     return {
-        who: ("unruly_client", ",".join(habits)),
-        **dict.fromkeys(honest, ("watched_client",)),
+        "faults": [Fault(habit, who) for habit in habits],
+        "programs": dict.fromkeys(honest, ("watched_client",)),
     }
 
 
@@ -33,7 +36,7 @@ def most_held(trial: Trial, name: str) -> int:
 
 
 def test_12_repeated_stale_and_reordered_frames_are_applied_once(site: Site) -> None:
-    with Trial(site, programs=unruly("repeats", "stale", "swapped"), training=STEADY) as trial:
+    with Trial(site, training=STEADY, **unruly("repeats", "stale", "swapped")) as trial:
         trial.finish()
         for name in HONEST:
             dropped = trial.dropped(name)
@@ -44,11 +47,25 @@ def test_12_repeated_stale_and_reordered_frames_are_applied_once(site: Site) -> 
         trial.check()
 
 
+def test_12_late_frames_of_an_earlier_life_are_dropped_and_counted(site: Site) -> None:
+    """Shop is left out, comes back, and goes on to send as the process that it was before."""
+    with Trial(site, slow=True, **unruly("late")) as trial:
+        trial.inject(Fault("stop", "shop", after=("shop", 30)))
+        trial.wait_together("bank", "telco")
+        trial.inject(Fault("continue", "shop"))
+        trial.wait_together("bank", "shop", "telco")
+        trial.site.hurry()
+        trial.finish()
+        for name in HONEST:
+            assert trial.dropped(name)["earlier life"] >= NUM_LATE
+        trial.check()
+
+
 def test_13_a_frame_of_two_steps_ahead_is_held_until_its_time(site: Site) -> None:
     settled = {"representation": "fault_models:settled"}
-    with Trial(site, programs=unruly("early"), models={"shop": settled}, training=STEADY) as trial:
+    with Trial(site, models={"shop": settled}, training=STEADY, **unruly("early")) as trial:
         trial.finish()
-        assert trial.clients["shop"].stderr.count("is two steps ahead") > 5
+        assert trial.clients["shop"].stderr.count(SAID["early"]) > 5
         for name in HONEST:
             assert trial.dropped(name)["repeated"] > 5, "what came early has not come again"
             assert most_held(trial, name) <= MAX_HELD_FRAMES
@@ -58,8 +75,8 @@ def test_13_a_frame_of_two_steps_ahead_is_held_until_its_time(site: Site) -> Non
 
 @pytest.mark.variant
 def test_13_a_frame_of_a_generation_to_come_does_no_harm(site: Site) -> None:
-    with Trial(site, programs=unruly("future")) as trial:
-        trial.clients["shop"].wait_for("sends a frame of a generation to come", times=2)
+    with Trial(site, **unruly("future")) as trial:
+        trial.clients["shop"].wait_for(SAID["future"], times=2)
         trial.finish()
         assert all(most_held(trial, name) <= MAX_HELD_FRAMES for name in HONEST)
         trial.check()
@@ -68,10 +85,10 @@ def test_13_a_frame_of_a_generation_to_come_does_no_harm(site: Site) -> None:
 @pytest.mark.variant
 def test_13_a_flood_of_frames_is_not_taken_in(site: Site) -> None:
     """Frames larger than any of this run are refused, the stream is opened anew, and all go on."""
-    with Trial(site, programs=unruly("flood"), training={"epochs": 15}) as trial:
+    with Trial(site, training={"epochs": 15}, **unruly("flood")) as trial:
         trial.wait_step("bank", 10)
         before = {name: _rss(trial, name) for name in HONEST}
-        trial.clients["shop"].wait_for("sends a flood", times=2)
+        trial.clients["shop"].wait_for(SAID["flood"], times=2)
         for name in HONEST:
             trial.clients[name].wait_for("the stream to shop is down")
             assert _rss(trial, name) < before[name] + 100e6, "400 MB were sent"
@@ -81,40 +98,25 @@ def test_13_a_flood_of_frames_is_not_taken_in(site: Site) -> None:
 
 
 @pytest.mark.variant
-@pytest.mark.parametrize(
-    ("habit", "said"),
-    [
-        ("garbage", "sends bytes that are no frame"),
-        ("impostor", "sends a frame in another's name"),
-    ],
-)
-def test_12_a_stream_with_something_else_in_it_is_opened_anew(
-    habit: str, said: str, site: Site
-) -> None:
-    with Trial(site, programs=unruly(habit)) as trial:
-        trial.clients["shop"].wait_for(said, times=2)
+@pytest.mark.parametrize("habit", ["garbage", "impostor"])
+def test_12_a_stream_with_something_else_in_it_is_opened_anew(habit: str, site: Site) -> None:
+    with Trial(site, **unruly(habit)) as trial:
+        trial.clients["shop"].wait_for(SAID[habit], times=2)
         trial.finish()
         assert "Traceback" not in site.report()
         trial.check()
 
 
 @pytest.mark.variant
-@pytest.mark.parametrize(
-    ("habit", "said"),
-    [
-        ("misshapen", "sends a tensor of a wrong shape"),
-        ("no_numbers", "sends no numbers"),
-        ("too_long", "sends rows that are too long"),
-    ],
-)
-def test_12_who_breaks_the_contract_is_left_out(habit: str, said: str, site: Site) -> None:
+@pytest.mark.parametrize("habit", ["misshapen", "no_numbers", "too_long"])
+def test_12_who_breaks_the_contract_is_left_out(habit: str, site: Site) -> None:
     """The first in the roster does it, again and again, and the others stay."""
-    with Trial(site, programs=unruly(habit, who="bank"), slow=True) as trial:
+    with Trial(site, slow=True, **unruly(habit, who="bank")) as trial:
         bank = trial.clients["bank"]
         bank.wait_for("the others go on without this client: it broke the contract", times=2)
         assert bank.wait_exit() == ExitCode.STOPPED
         assert "it is barred from this run" in bank.stderr
-        assert bank.stderr.count(said) >= 3, "in each of its lives"
+        assert bank.stderr.count(SAID[habit]) >= 3, "in each of its lives"
         trial.site.hurry()
         trial.finish()
         reason, num_seen = "misshapen" if habit == "misshapen" else "unfit numbers", 0

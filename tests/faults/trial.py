@@ -1,14 +1,13 @@
 """A federation of real processes to which things happen, and the oracle of what came of it."""
 
 import json
-import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+from faults import ACTIONS, BUILT_IN, Fault, Sign
 from harness import Process, Site, eventually, free_address
 from people import People
 from proxy import Proxy
@@ -18,23 +17,16 @@ from single_process import SingleProcess, single_process
 from laser_vfl.client.step_log import read_log
 from laser_vfl.core.history import Applied, Entry
 from laser_vfl.core.replay import replay
+from laser_vfl.core.subsets import mask_of
 
 TRAINING = {"batch_size": 16, "epochs": 8, "step_timeout_s": 3.0, "checkpoint_every": 20}
+LONG = {"step_timeout_s": 20.0}
+"""For runs in which nobody may be left out for being slow: a first step may take seconds."""
+
 PACE_S = 0.02
 SLOW_PACE_S = 0.1
 SLOW_EPOCHS = 30
 FINISH_S = 60.0
-
-
-@dataclass(frozen=True)
-class Fault:
-    """What happens, to whom, and when: once a client has applied a step, or at once."""
-
-    what: str
-    who: str = ""
-    after: tuple[str, int] | None = None
-    """(client, step)"""
-    then_wait_s: float = 0.0
 
 
 class Trial:
@@ -56,21 +48,25 @@ class Trial:
         client: Mapping[str, Any] | None = None,
         slow: bool = False,
         programs: Mapping[str, Sequence[str]] | None = None,
+        faults: Sequence[Fault] = (),
         **coordinator: Any,
     ) -> None:
+        """`faults` are those that are built in; others are injected."""
         self.site = site
         self.roster = list(roster)
         self.clients: dict[str, Process] = {}
-        self.fired: list[Fault] = []
-        self._pace_s = SLOW_PACE_S if slow else PACE_S
+        self._signs: list[tuple[Fault, Sign]] = []
+        self._num_noted: dict[str, int] = {}
+        """How much each client had noted of its steps when it was last started."""
+        self.pace_s = SLOW_PACE_S if slow else PACE_S
         epochs = {"epochs": SLOW_EPOCHS} if slow else {}
-        self._models = dict(models or {})
+        self.models = dict(models or {})
         self._labels = dict(labels or {})
         self._client = dict(client or {})
-        self._programs = dict(programs or {})
+        self.programs = dict(programs or {})
         self._stack = ExitStack()
         self.proxies = {name: self._stack.enter_context(Proxy()) for name in proxied}
-        self._listen = {name: free_address() for name in roster}
+        self._listen = {name: free_address() for name in ("coordinator", *roster)}
         for name, proxy in self.proxies.items():
             proxy.target = self._listen[name]
         people = People(num_people, seed=5)
@@ -80,7 +76,9 @@ class Trial:
         self._coordinator = site.coordinator_config(
             roster, {**TRAINING, **epochs, **(training or {})}, **coordinator
         )
-        self._coordinator["listen"] = free_address()
+        self._coordinator["listen"] = self._listen["coordinator"]
+        for fault in faults:
+            self._signs.append((fault, BUILT_IN[fault.what](self, fault)))
 
     def __enter__(self) -> "Trial":
         self.start_coordinator()
@@ -88,8 +86,11 @@ class Trial:
             self.start(name)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Whatever was declared has to have happened."""
+        with self._stack:
+            for fault, has_happened in self._signs if kind is None else ():
+                assert has_happened(), f"{fault} has not happened"
 
     def start_coordinator(self) -> None:
         self.coordinator = self.site.start_coordinator(self._coordinator)
@@ -98,8 +99,8 @@ class Trial:
         """Start a client, always at the same address and in the same state directory."""
         model = {
             "representation": "fault_models:paced",
-            "representation_options": {"delay_s": self._pace_s},
-            **self._models.get(name, {}),
+            "representation_options": {"delay_s": self.pace_s},
+            **self.models.get(name, {}),
         }
         label = self._labels.get(name, "kind")
         data = {"train": f"{name}_train.csv", "test": f"{name}_test.csv", "id": "id"}
@@ -109,21 +110,55 @@ class Trial:
         config["listen"] = self._listen[name]
         if name in self.proxies:
             config["advertise"] = self.proxies[name].address
-        program = self._programs.get(name, ("laser_vfl",))
+        if "coordinator" in self.proxies:
+            config["coordinator"] = self.proxies["coordinator"].address
+        self._num_noted[name] = len(self.log(name))
+        program = self.programs.get(name, ("laser_vfl",))
         self.clients[name] = self.site.start_client(config, program=program)
 
     def inject(self, *faults: Fault) -> None:
-        """Let each happen when its time has come; remember that it has."""
+        """Let each happen when its time has come; remember how to tell that it has."""
         for fault in faults:
             if fault.after is not None:
                 self.wait_step(*fault.after)
-            ACTIONS[fault.what](self, fault.who)
-            self.fired.append(fault)
+            self._signs.append((fault, ACTIONS[fault.what](self, fault)))
             time.sleep(fault.then_wait_s)
+
+    def process(self, name: str) -> Process:
+        """The coordinator, or a client, as it was started last."""
+        return self.coordinator if name == "coordinator" else self.clients[name]
+
+    def said_by(self, name: str) -> str:
+        """What a client has said in all of its lives."""
+        return "".join(p.stderr for p in self.site.processes if p.name == name)
 
     def wait_step(self, name: str, step: int, within_s: float = FINISH_S) -> None:
         """Wait until a client has applied a step."""
         eventually(lambda: self.last_step(name) >= step, f"{name} has done step {step}", within_s)
+
+    def wait_back(self, name: str, within_s: float = FINISH_S) -> None:
+        """Wait until a client has applied a step since it was last started."""
+
+        def trains() -> bool:
+            noted = self.log(name)[self._num_noted[name] :]
+            return any(isinstance(entry, Applied) for entry in noted)
+
+        eventually(trains, f"{name} trains again", within_s)
+
+    def wait_together(self, name: str, *others: str, within_s: float = FINISH_S) -> int:
+        """Wait until a client applies steps with these others and nobody else.
+
+        Returns the generation in which it does.
+        """
+        wanted = mask_of(self.roster.index(each) for each in (name, *others))
+
+        def generation() -> int:
+            applied = [entry for entry in self.log(name) if isinstance(entry, Applied)]
+            is_so = bool(applied) and applied[-1].participants == wanted
+            return applied[-1].generation if is_so else 0
+
+        company = f"with {' and '.join(others)}" if others else "alone"
+        return eventually(generation, f"{name} trains {company}", within_s)
 
     def last_step(self, name: str) -> int:
         """The last step that a client has applied, in whichever of its lives."""
@@ -159,11 +194,11 @@ class Trial:
         assert process.wait_exit() == 0, process.stderr
         return dict(json.loads(process.stdout))
 
-    def finish(self, within_s: float = FINISH_S) -> None:
-        """Wait until every client that is up serves the run's model."""
+    def finish(self, *names: str, within_s: float = FINISH_S) -> None:
+        """Wait until these clients, or all that are up, serve the run's model."""
         give_up_at = time.monotonic() + within_s
-        for client in self.clients.values():
-            if client.alive:
+        for name, client in self.clients.items():
+            if name in names or (not names and client.alive):
                 left_s = max(1.0, give_up_at - time.monotonic())
                 client.wait_for("serving the model of run", left_s)
 
@@ -192,33 +227,3 @@ def oracle_of(site: Site) -> SingleProcess:
             if hasattr(module, "delay_s"):
                 module.delay_s = 0.0
     return oracle
-
-
-def _signal(number: signal.Signals) -> Callable[[Trial, str], None]:
-    def act(trial: Trial, name: str) -> None:
-        process = trial.coordinator if name == "coordinator" else trial.clients[name]
-        assert process.alive, f"{name} was to be hit, and is dead already"
-        process.signal(number)
-        if number == signal.SIGKILL:
-            assert process.wait_exit() == -signal.SIGKILL
-
-    return act
-
-
-def _start(trial: Trial, name: str) -> None:
-    if name == "coordinator":
-        trial.start_coordinator()
-    else:
-        trial.start(name)
-
-
-ACTIONS: dict[str, Callable[[Trial, str], None]] = {
-    "kill": _signal(signal.SIGKILL),
-    "stop": _signal(signal.SIGSTOP),
-    "continue": _signal(signal.SIGCONT),
-    "term": _signal(signal.SIGTERM),
-    "start": _start,
-    "cut": lambda trial, name: trial.proxies[name].cut(),
-    "black hole": lambda trial, name: trial.proxies[name].black_hole(),
-    "heal": lambda trial, name: trial.proxies[name].heal(),
-}

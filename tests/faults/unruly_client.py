@@ -1,6 +1,6 @@
 """A client with a certificate that does not keep to the protocol: unruly_client HABITS client run …
 
-HABITS are names from `HABITS` with commas between. Everything else is the real client.
+HABITS are names from `SAID` with commas between. Everything else is the real client.
 """
 
 import sys
@@ -10,6 +10,7 @@ from typing import Any
 
 from laser_vfl.cli import main
 from laser_vfl.client import work
+from laser_vfl.client.attendance import Attendance
 from laser_vfl.client.link import Link
 from laser_vfl.client.mail import Mail
 from laser_vfl.core.schedule import Schedule
@@ -18,8 +19,27 @@ from laser_vfl.v1 import peer_pb2 as pb
 AFTER = 40
 """How many frames a peer gets before something happens that happens once."""
 
+NUM_LATE = 5
+"""How many frames of an earlier life each peer gets."""
+
 NEVER = 10**6
 """A step that no run here has."""
+
+SAID = {
+    "repeats": "sends everything twice",
+    "stale": "sends old frames again",
+    "swapped": "sends a gradient after the next representation",
+    "early": "is two steps ahead",
+    "late": "sends frames of its earlier life",
+    "future": "sends a frame of a generation to come",
+    "flood": "sends a flood",
+    "misshapen": "sends a tensor of a wrong shape",
+    "no_numbers": "sends no numbers",
+    "too_long": "sends rows that are too long",
+    "garbage": "sends bytes that are no frame",
+    "impostor": "sends a frame in another's name",
+}
+"""The habits that there are, and how a client lets the test know that it has followed one."""
 
 FLOOD_FRAMES = 400
 FLOOD_BYTES = 1 << 20
@@ -33,6 +53,13 @@ class Unruly:
         self.sent: dict[Link, list[bytes]] = {}
         self.kept_back: dict[Link, tuple[Any, bytes]] = {}
         self.send = Link.send
+        self.has_said: set[str] = set()
+
+    def say_once(self, habit: str) -> None:
+        """Let the test know of what happens all the time."""
+        if habit not in self.has_said:
+            self.has_said.add(habit)
+            say(habit)
 
     def slip_in(self, link: Link, *frames: bytes) -> None:
         """Write frames once, after what was sent before, and never again."""
@@ -48,6 +75,7 @@ class Unruly:
         """Send everything twice."""
         self.send(link, kind, frame)
         self.slip_in(link, frame)
+        self.say_once("repeats")
 
     def stale(self, link: Link, kind: Any, frame: bytes) -> None:
         """Send old frames again, also those of a generation before."""
@@ -56,6 +84,8 @@ class Unruly:
         self.send(link, kind, frame)
         older = sent[-5:-3]
         self.slip_in(link, *older, *(_changed(old, generation=0) for old in older))
+        if older:
+            self.say_once("stale")
 
     def swapped(self, link: Link, kind: Any, frame: bytes) -> None:
         """Send a gradient after the representation of the next step."""
@@ -64,24 +94,45 @@ class Unruly:
             link._loop.call_later(0.3, self._catch_up, link)  # no representation may come
             return
         self.send(link, kind, frame)
-        self._catch_up(link)
+        if self._catch_up(link):
+            self.say_once("swapped")
 
-    def _catch_up(self, link: Link) -> None:
-        if kept_back := self.kept_back.pop(link, None):
+    def _catch_up(self, link: Link) -> bool:
+        kept_back = self.kept_back.pop(link, None)
+        if kept_back:
             self.send(link, *kept_back)
+        return kept_back is not None
+
+    def late(self, link: Link, kind: Any, frame: bytes) -> None:
+        """Remember what was last sent; `linger` sends it when it is too late."""
+        self.sent.setdefault(link, []).append(frame)
+        self.send(link, kind, frame)
+
+    def linger(self) -> None:
+        """When the others go on without it, keep the streams open, and send on them once more."""
+        register_anew = Attendance._register_anew
+
+        async def come_back(attendance: Attendance) -> None:
+            for link in attendance._links._links.values():
+                self.slip_in(link, *self.sent.get(link, ())[-NUM_LATE:])
+            say("late")
+            attendance._links = attendance._new_links()  # and so nobody closes those before
+            await register_anew(attendance)
+
+        Attendance._register_anew = come_back  # type: ignore[method-assign]
 
     def future(self, link: Link, kind: Any, frame: bytes) -> None:
         """Send a frame of a generation that there is not, and one of a step that never comes."""
         generation = pb.Frame.FromString(frame).generation
         if self.is_due(link):
-            say("sends a frame of a generation to come")
+            say("future")
             self.slip_in(link, _changed(frame, generation=generation + 1, step=NEVER))
         self.send(link, kind, frame)
 
     def flood(self, link: Link, kind: Any, frame: bytes) -> None:
         """Send far more than anybody can hold, all of steps to come."""
         if self.is_due(link):
-            say("sends a flood")
+            say("flood")
             padding = bytes(FLOOD_BYTES)
             ahead = pb.Frame.FromString(frame)
             ahead.tensor.data = padding
@@ -93,7 +144,7 @@ class Unruly:
     def misshapen(self, link: Link, kind: Any, frame: bytes) -> None:
         """Send a tensor of another shape than was agreed."""
         if self.is_due(link):
-            say("sends a tensor of a wrong shape")
+            say("misshapen")
             wrong = pb.Frame.FromString(frame)
             wrong.tensor.shape[1] += 1
             wrong.tensor.data += bytes(4 * wrong.tensor.shape[0])
@@ -103,7 +154,7 @@ class Unruly:
     def no_numbers(self, link: Link, kind: Any, frame: bytes) -> None:
         """Send a tensor of nothing but NaN."""
         if self.is_due(link):
-            say("sends no numbers")
+            say("no_numbers")
             wrong = pb.Frame.FromString(frame)
             wrong.tensor.data = b"\xff" * len(wrong.tensor.data)
             frame = wrong.SerializeToString()
@@ -112,7 +163,7 @@ class Unruly:
     def too_long(self, link: Link, kind: Any, frame: bytes) -> None:
         """Send numbers, but far greater ones than anybody should."""
         if self.is_due(link):
-            say("sends rows that are too long")
+            say("too_long")
             wrong = pb.Frame.FromString(frame)
             wrong.tensor.data = b"\0\0\0\x60" * (len(wrong.tensor.data) // 4)
             frame = wrong.SerializeToString()
@@ -121,14 +172,14 @@ class Unruly:
     def garbage(self, link: Link, kind: Any, frame: bytes) -> None:
         """Send bytes that are no frame."""
         if self.is_due(link):
-            say("sends bytes that are no frame")
+            say("garbage")
             self.slip_in(link, b"\xff" * 50)
         self.send(link, kind, frame)
 
     def impostor(self, link: Link, kind: Any, frame: bytes) -> None:
         """Send a frame in another's name."""
         if self.is_due(link):
-            say("sends a frame in another's name")
+            say("impostor")
             self.slip_in(link, _changed(frame, sender="somebody"))
         self.send(link, kind, frame)
 
@@ -155,15 +206,16 @@ def early() -> None:
                     own_bd = exchange.learner.models["representation"](exchange.inputs(later))
                 kind = pb.FRAME_KIND_REPRESENTATION
                 exchange.mail.send_rows(kind, ahead, own_bd.detach(), later.teachers)
-                say("is two steps ahead")
+                say("early")
         return original_train(exchange, plan, progress)
 
     Schedule.step = step  # type: ignore[method-assign]
     work.train_step = train_step  # type: ignore[attr-defined]
 
 
-def say(what: str) -> None:
+def say(habit: str) -> None:
     """Let the test know that it has happened."""
+    what = SAID.get(habit, habit)
     print(f"{time.monotonic():.3f} this client {what}", file=sys.stderr, flush=True)
 
 
@@ -181,6 +233,8 @@ def adopt(habits: str) -> None:
             early()
             continue
         unruly = Unruly()
+        if habit == "late":
+            unruly.linger()
         act: Callable[[Link, Any, bytes], None] = getattr(unruly, habit)
 
         def send(link: Link, kind: Any, frame: bytes, act: Any = act) -> None:

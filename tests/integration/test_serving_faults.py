@@ -27,9 +27,10 @@ from laser_vfl.v1.peer_pb2_grpc import PeerStub
 from laser_vfl.wire.predictions import Predictions
 
 ROSTER = ["bank", "shop", "telco"]
-DEADLINE_S = 0.3
-SLACK_S = 0.05
-"""What a busy machine may add to the deadline, besides the tenth that is allowed."""
+DEADLINE_S = 1.0
+HASTY_S = 0.5
+LENIENCE = 1.8
+"""How many deadlines a call may take on a busy machine: fewer than if somebody waited for two."""
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +59,13 @@ def test_a_stopped_peer_costs_one_deadline_and_comes_back_by_itself(whole: Feder
             eventually(lambda: _is_stopped(telco), "telco is stopped")
 
             first, took_s = _timed(predictor, whole.ids)
-            assert took_s <= DEADLINE_S * 1.1 + SLACK_S
+            assert took_s <= LENIENCE * DEADLINE_S
             _check_without(first, "telco")
             assert first.peers["telco"].startswith("no answer")
 
             later = [_timed(predictor, whole.ids[:1]) for _ in range(30)]
             median_s = statistics.median(took_s for _, took_s in later)
-            assert median_s <= 0.2 * DEADLINE_S, _peer(whole, "bank", "telco")
+            assert median_s <= 0.4 * DEADLINE_S, _peer(whole, "bank", "telco")
             for answer, _ in later:
                 _check_without(answer, "telco")
                 assert answer.peers["telco"].startswith("no answer")
@@ -310,20 +311,21 @@ def test_ids_that_a_peer_does_not_hold_are_not_counted_as_served(limited: Federa
 
 def test_a_client_that_is_limited_waits_if_it_has_the_time(limited: Federation) -> None:
     with _peer_channel(limited, "shop", "bank") as channel:
-        _drain(channel, limited, num_ids=60)
-    with limited.predictor("bank", DEADLINE_S) as predictor:
-        hasty, took_s = _timed(predictor, limited.ids[:2])
-        assert took_s <= DEADLINE_S * 1.1 + SLACK_S
-        assert hasty.errors == (None, None)
-        _check_without(hasty, "shop")
-        assert hasty.peers["shop"]
-    with limited.predictor("bank", 20.0) as predictor:
+        with limited.predictor("bank", HASTY_S) as predictor:
+            _drain(channel, limited, num_ids=80)
+            hasty, took_s = _timed(predictor, limited.ids[:2])
+            assert took_s <= LENIENCE * HASTY_S
+            assert hasty.errors == (None, None)
+            _check_without(hasty, "shop")
+            assert hasty.peers["shop"]
+        with limited.predictor("bank", 20.0) as predictor:
 
-        def patient() -> bool:
-            answer, took_s = _timed(predictor, limited.ids[:2])
-            return answer.blocks.all() and took_s > DEADLINE_S
+            def patient() -> bool:
+                _drain(channel, limited, num_ids=80)
+                answer, took_s = _timed(predictor, limited.ids[:2])
+                return answer.blocks.all() and took_s > HASTY_S
 
-        eventually(patient, "bank waits for shop and gets its block", 10)
+            eventually(patient, "bank waits for shop and gets its block", 20)
     assert _peer(limited, "shop", "bank")["num_refused"] > 0
 
 

@@ -7,21 +7,28 @@ import pickle
 import shutil
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import grpc
 import psutil
 import pytest
+from every_call import METHODS, call
+from faults import Fault
 from federation import Federation
 from fortress import outcome
 from harness import Site, eventually
 from results import Results
-from trial import Fault, Trial
+from test_access import GARBAGE, NOBODYS
+from trial import Trial
 
-from laser_vfl.remote.calls import client_access, open_channel
+from laser_vfl.remote.calls import Access, client_access, open_channel
 from laser_vfl.v1 import prediction_pb2 as pb
 from laser_vfl.v1.prediction_pb2_grpc import PredictionStub
+from laser_vfl.wire.access import ACCESS
 
 TOKEN = "0123456789abcdef" * 2
+WRONG_TOKEN = TOKEN[:-1] + "0"
 MOST_GROWTH = 200e6
 """How much more memory a client may take when a table has a cell of 10 MB."""
 
@@ -47,26 +54,51 @@ def alone(shared_site: Site) -> Federation:
     return Federation(shared_site, ["bank"], {}, serving={"tokens_file": "tokens.txt"})
 
 
-def _ask(alone: Federation, token: str | None, *, secure: bool = True) -> str:
+def _door(alone: Federation, token: str | None) -> grpc.Channel:
+    """Return a channel to where bank predicts, of somebody with a token, or with nothing."""
     address = alone.clients["bank"].wait_predict()
-    request = pb.PredictRequest(ids=alone.ids)
-    if not secure:
-        metadata = [("authorization", f"Bearer {token}")]
-        with open_channel(address, client_access(address, None, None, None)) as channel:
-            stub = PredictionStub(channel)
-            return outcome(lambda: stub.Predict(request, timeout=10, metadata=metadata))
     assert alone.site.authority is not None
-    ca = alone.site.authority.issue("bank")["ca"]
-    access = client_access(address, ca, None, None, token or "-", "bank.client.trial")
-    with open_channel(address, access) as channel:
+    ca, name = alone.site.authority.issue("bank")["ca"], "bank.client.trial"
+    if token is None:
+        access = Access(grpc.ssl_channel_credentials(Path(ca).read_bytes()), name)
+    else:
+        access = client_access(address, ca, None, None, token, name)
+    return open_channel(address, access)
+
+
+def _ask(alone: Federation, token: str | None) -> str:
+    request = pb.PredictRequest(ids=alone.ids)
+    with _door(alone, token) as channel:
         return outcome(lambda: PredictionStub(channel).Predict(request, timeout=10))
+
+
+def _ask_in_plaintext(alone: Federation, token: str) -> str:
+    address = alone.clients["bank"].wait_predict()
+    request, metadata = pb.PredictRequest(ids=alone.ids), [("authorization", f"Bearer {token}")]
+    with open_channel(address, client_access(address, None, None, None)) as channel:
+        stub = PredictionStub(channel)
+        return outcome(lambda: stub.Predict(request, timeout=10, metadata=metadata))
 
 
 def test_tokens(alone: Federation, results: Results) -> None:
     results.note("right token", _ask(alone, TOKEN))
-    results.note("wrong token", _ask(alone, TOKEN[:-1] + "0"))
+    results.note("wrong token", _ask(alone, WRONG_TOKEN))
+    results.note("wrong token", _ask(alone, ""), "an empty token")
     results.note("no token", _ask(alone, None))
-    results.note("token in plaintext", _ask(alone, TOKEN, secure=False))
+    results.note("token in plaintext", _ask_in_plaintext(alone, TOKEN))
+
+
+@pytest.mark.parametrize("token", [TOKEN, WRONG_TOKEN, None], ids=["right", "wrong", "none"])
+def test_a_token_opens_what_the_table_says(
+    token: str | None, alone: Federation, results: Results
+) -> None:
+    """Its owner is an application, whatever it calls; without one, nobody may call anything."""
+    with _door(alone, token) as channel:
+        for path in METHODS["predictions"]:
+            may_call = path != NOBODYS and "application" in ACCESS[path].parties
+            found = outcome(lambda path=path: call(channel, path, [GARBAGE]))  # type: ignore[misc]
+            name = "random bytes" if token == TOKEN and may_call else "another's call"
+            results.note(name, found, f"{path} with token {token}")
 
 
 @pytest.mark.parametrize("name", ["pickle as a model", "truncated model"])
@@ -114,7 +146,7 @@ def test_a_checkpoint_that_is_none(site: Site, results: Results) -> None:
         trial.inject(Fault("start", "shop"))
         shop = trial.clients["shop"]
         shop.wait_for("cannot be used", times=2)
-        trial.wait_generation("shop", 3)
+        trial.wait_back("shop")
         trial.site.hurry()
         trial.finish()
         assert not trap.exists()
