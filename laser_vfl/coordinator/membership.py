@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any, Self
 
 from laser_vfl.coordinator.changes import Change, Departure
+from laser_vfl.coordinator.completion import Completion
 from laser_vfl.coordinator.directives import RingMember, State, Training, View, ViewMember
 from laser_vfl.coordinator.joiners import Joiners, There, may_come_back
 from laser_vfl.coordinator.offences import Offences, accusations
@@ -43,7 +44,6 @@ class Membership:
 
     def __init__(self, roster: Sequence[str], rules: Rules, view: View) -> None:
         self.view = view
-        self.complete = 0
         self.departures: list[Departure] = []
         self.num_changes = 0
         self._roster = tuple(roster)
@@ -55,8 +55,7 @@ class Membership:
         """Since when no member has been left, in a run that has not ended."""
         self._resume: int | None = NO_LIMIT
         self._waiting_for: tuple[str, ...] = ()
-        self._joined_at = {member.incarnation: member.next_step for member in view.members}
-        """From which step on each member has taken part without a break."""
+        self._completion = Completion(view)
         self._cuts_heeded_from = 0.0
         self._offences = Offences()
         self._unrest = Unrest()
@@ -74,7 +73,7 @@ class Membership:
         """Do whatever is due; tell whether a new view was issued."""
         there = {name: r for name, r in there.items() if name not in self.barred}
         members = self._members(there)
-        self._note_checkpoints(members)
+        self._completion.hear(self.view, members)
         self._joiners = tuple(
             r.as_ring_member() for r in self._door.candidates(self.view, there, now)
         )
@@ -98,6 +97,11 @@ class Membership:
     def is_changing(self) -> bool:
         """Whether members are asked to stop."""
         return self._change is not None
+
+    @property
+    def complete(self) -> int:
+        """The highest step whose checkpoint everybody has."""
+        return self._completion.step
 
     @property
     def waiting_for(self) -> tuple[str, ...]:
@@ -159,12 +163,11 @@ class Membership:
         """Return what has to be on disk before anybody hears of it."""
         return {
             "view": asdict(self.view),
-            "complete": self.complete,
+            "completion": self._completion.snapshot(),
             "num_changes": self.num_changes,
             "exclusions": dict(self._door.exclusions),
             "offences": self._offences.snapshot(),
             "unrest": self._unrest.snapshot(),
-            "joined_at": [list(item) for item in self._joined_at.items()],
             "departures": [asdict(departure) for departure in self.departures],
         }
 
@@ -176,12 +179,11 @@ class Membership:
         view["heads"] = tuple(view["heads"])
         restored = cls(roster, rules, View(**view))
         restored._is_restored = True
-        restored.complete = stored["complete"]
+        restored._completion = Completion.restore(restored.view, stored["completion"])
         restored.num_changes = stored["num_changes"]
         restored._door.exclusions = Counter(stored["exclusions"])
         restored._offences = Offences.restore(stored["offences"])
         restored._unrest = Unrest.restore(stored["unrest"])
-        restored._joined_at = dict(stored["joined_at"])
         restored.departures = [Departure(**departure) for departure in stored["departures"]]
         return restored
 
@@ -258,12 +260,14 @@ class Membership:
             if name not in members:
                 change.lost.setdefault(name, self._farewells.get(name, "it is gone"))
         survivors, is_answered = [], True
+        answers = [m for m in members.values() if m.report.stopped >= self.view.generation]
+        are_enough = len([m for m in answers if not m.report.leaving]) >= self._rules.quorum
         for name, member in members.items():
             if member.report.leaving and member.report.stopped >= self.view.generation:
                 change.lost[name] = LEFT
             elif name in change.expelled:
                 change.lost[name] = change.expelled[name]
-            elif why := self._gives_up_on(member, change, now):
+            elif why := self._gives_up_on(member, change, now, are_enough=are_enough):
                 change.lost[name] = why
             elif member.report.stopped < self.view.generation:
                 is_answered = False
@@ -320,7 +324,10 @@ class Membership:
         gone = (departure.client for departure in self.departures)
         return (*self.view.clients, *(client for client in gone if client not in self.barred))
 
-    def _gives_up_on(self, member: Registration, change: Change, now: float) -> str:
+    def _gives_up_on(
+        self, member: Registration, change: Change, now: float, *, are_enough: bool
+    ) -> str:
+        """Return why a member is not waited for; who is slow is, until enough others are there."""
         rules, has_answered = self._rules, member.report.stopped >= self.view.generation
         suspected = member.client in change.suspects
         why = is_gone(member, rules, now, suspected=suspected)
@@ -329,7 +336,7 @@ class Membership:
             return why if is_waiting_over else ""
         if has_answered or rules.on_lost == "wait":
             return ""
-        if slow := is_slow(member, rules, now, suspected=suspected):
+        if are_enough and (slow := is_slow(member, rules, now, suspected=suspected)):
             return slow
         if now - change.begun_at > rules.step_timeout_s + AWAY_S:
             return "it did not stop when told"
@@ -363,7 +370,7 @@ class Membership:
             return False
         if len(ready) < max(1, self._rules.quorum):
             return False
-        self.complete = max(self.complete, self._resume)
+        self._completion.step = max(self.complete, self._resume)
         steps = {r.client: self._resume for r in ready}
         self._issue(ready, steps, change, there, now, wall)
         return True
@@ -392,10 +399,7 @@ class Membership:
         for member in self.view.members:
             if not before.has(member.client, member.incarnation):
                 log.info("%s joins at step %d", member.client, member.next_step)
-        self._joined_at = {
-            m.incarnation: self._joined_at.get(m.incarnation, m.next_step)
-            for m in self.view.members
-        }
+        self._completion.changed(self.view)
         self.num_changes += 1
         self._change = None
         self._is_restored = False
@@ -414,18 +418,3 @@ class Membership:
         registration = there.get(client)
         if registration is not None and registration.incarnation == member.incarnation:
             registration.excluded = why
-
-    def _note_checkpoints(self, members: Mapping[str, Registration]) -> None:
-        """A step is complete when every member has its checkpoint, or joined after it."""
-        if len(members) < len(self.view.members):
-            return
-        steps = {step for member in members.values() for step in member.report.checkpoints}
-        for step in sorted(steps, reverse=True):
-            if step <= self.complete:
-                return
-            if all(
-                step in member.report.checkpoints or self._joined_at[member.incarnation] > step
-                for member in members.values()
-            ):
-                self.complete = step
-                return

@@ -95,6 +95,20 @@ def test_a_slow_client_is_left_out_only_if_the_others_are_enough():
         assert play.stop == stop, keys
 
 
+def test_when_all_become_slow_the_first_to_answer_are_waited_for():
+    """Nobody is given up for nobody; it is a slow machine, and what was learnt is not lost."""
+    play = started("a", "b", "c", step_timeout_s=STEP_S)
+    for name in ("a", "b"):
+        play.train(name, phase_s=STEP_S - 1)
+    play.train("c", phase_s=STEP_S)
+    assert play.stop == 1
+    for name in ("a", "b", "c"):
+        play.train(name, phase_s=STEP_S + 1)
+    assert play.view.generation == 1
+    play.answer(b=4)
+    assert steps(play) == {"b": 4}
+
+
 def test_of_a_chain_only_the_one_who_computes_is_to_blame():
     play = started("a", "b", "c", step_timeout_s=STEP_S)
     play.train("a", **late("b"))
