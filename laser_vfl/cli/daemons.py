@@ -1,13 +1,26 @@
 """How both daemons live in a process: log to stderr, say when ready, end cleanly on a signal."""
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 log = logging.getLogger(__name__)
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Import what stays for good: nothing of it is garbage, and looking for some takes long."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def say_ready(role: str, name: str) -> Callable[..., None]:

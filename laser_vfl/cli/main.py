@@ -106,12 +106,13 @@ def client_run(
 ) -> None:
     """Train with the federation, then stay up, until SIGTERM."""
     _end_cleanly_on_sigterm()
-    from laser_vfl.cli.daemons import run_until_signal, say_ready
+    from laser_vfl.cli.daemons import importing, run_until_signal, say_ready
     from laser_vfl.client.config import ClientConfig
     from laser_vfl.config.loading import load_config
 
     settings = load_config(config, ClientConfig)
-    from laser_vfl.client.daemon import run_client
+    with importing():
+        from laser_vfl.client.daemon import run_client
 
     daemon = run_client(
         settings,

@@ -1,7 +1,7 @@
 """How a daemon is reached from outside: what to show, channels, and calls that fail in words."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,6 +40,7 @@ class Access:
 
     credentials: grpc.ChannelCredentials | None = None
     name: str = ""
+    token: str | None = field(default=None, repr=False)
 
 
 def coordinator_access(address: str, ca: File, cert: File, key: File) -> Access:
@@ -69,9 +70,7 @@ def client_access(
             "a token goes with ca and name, and with no certificate",
             hint="name is that of the client, such as bank.client.churn",
         )
-    tls = grpc.ssl_channel_credentials(read_authority(Path(ca)))
-    bearer = grpc.access_token_call_credentials(token)
-    return Access(grpc.composite_channel_credentials(tls, bearer), name)
+    return Access(grpc.ssl_channel_credentials(read_authority(Path(ca))), name, token)
 
 
 def access_to(credentials: Credentials, to: Identity) -> Access:
@@ -85,7 +84,28 @@ def open_channel(address: str, access: Access) -> grpc.Channel:
     if access.credentials is None:
         return grpc.insecure_channel(target, options=_OPTIONS)
     named = [("grpc.ssl_target_name_override", access.name)]
-    return grpc.secure_channel(target, access.credentials, options=[*_OPTIONS, *named])
+    channel = grpc.secure_channel(target, access.credentials, options=[*_OPTIONS, *named])
+    return (
+        channel if access.token is None else grpc.intercept_channel(channel, _Token(access.token))
+    )
+
+
+class _Token(grpc.UnaryUnaryClientInterceptor):
+    """Shows a token with every call.
+
+    The call credentials that gRPC has for this run Python in its threads, and a channel that is
+    closed at that moment waits for ever.
+    """
+
+    def __init__(self, token: str) -> None:
+        self._shown = ("authorization", f"Bearer {token}")
+
+    def intercept_unary_unary(
+        self, continuation: Callable[..., Any], client_call_details: Any, request: Any
+    ) -> Any:
+        """Make a call that shows it."""
+        metadata = [*(client_call_details.metadata or ()), self._shown]
+        return continuation(client_call_details._replace(metadata=metadata), request)
 
 
 def call(ask: Callable[..., Any], request: Any, address: str, timeout_s: float) -> Any:

@@ -27,7 +27,9 @@ def tapped(plain_site: Site) -> Iterator[Tapped]:
         no_tracebacks(plain_site)
 
 
-@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(
+    "fault", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.variant)]
+)
 def test_a_run_is_aligned_anew_among_those_present(fault: signal.Signals, tapped: Tapped) -> None:
     site, tap = tapped.site, tapped.taps["telco"]
     rule = {"quorum": 2, "after_s": 3.0}
@@ -64,7 +66,9 @@ def test_a_run_is_aligned_anew_among_those_present(fault: signal.Signals, tapped
     ]
 
 
-@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(
+    "fault", [pytest.param(signal.SIGKILL, marks=pytest.mark.variant), signal.SIGSTOP]
+)
 def test_a_dry_run_is_done_anew_among_those_present(fault: signal.Signals, tapped: Tapped) -> None:
     site, tap = tapped.site, tapped.taps["telco"]
     tapped.start_coordinator({"epochs": 1}, heartbeat_timeout_s=3.0)

@@ -95,7 +95,7 @@ def test_a_token_opens_what_the_table_says(
     """Its owner is an application, whatever it calls; without one, nobody may call anything."""
     with _door(alone, token) as channel:
         for path in METHODS["predictions"]:
-            may_call = path != NOBODYS and "application" in ACCESS[path].parties
+            may_call = path not in NOBODYS and "application" in ACCESS[path].parties
             found = outcome(lambda path=path: call(channel, path, [GARBAGE]))  # type: ignore[misc]
             name = "random bytes" if token == TOKEN and may_call else "another's call"
             results.note(name, found, f"{path} with token {token}")
