@@ -113,6 +113,7 @@ def test_15_a_coordinator_that_dies_on_a_full_disk_goes_on_from_before(site: Sit
         trial.check("bank", "telco")
 
 
+@pytest.mark.variant
 def test_a_directory_of_checkpoints_that_is_none(site: Site) -> None:
     """Root may write anywhere, so a directory is replaced by a file."""
     with Trial(site, training={"step_timeout_s": 60.0}, slow=True) as trial:

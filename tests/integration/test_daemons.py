@@ -236,6 +236,7 @@ def test_a_second_daemon_in_one_state_directory_is_refused(site: Site) -> None:
     again.wait_for("waiting for shop")
 
 
+@pytest.mark.variant
 def test_lost_clients_do_not_end_the_run_of_the_others(site: Site) -> None:
     roster = ["bank", "shop", "telco"]
     people = People(160)
@@ -269,6 +270,7 @@ def test_lost_clients_do_not_end_the_run_of_the_others(site: Site) -> None:
     assert coordinator.terminate() == 0
 
 
+@pytest.mark.variant
 def test_training_goes_on_when_the_coordinator_is_stopped(site: Site) -> None:
     people = People(60)
     for name in ROSTER:
