@@ -21,6 +21,8 @@ class Purpose(IntEnum):
     INITIAL_PARAMETERS = 3
     REPRESENTATION_NOISE = 4
     FUSION_NOISE = 5
+    DROPPED_PARTIES = 6
+    GUESSES = 7
 
 
 def random_words(
