@@ -1,0 +1,1 @@
+"""The paper's experiments: the settings of each data set and method."""
