@@ -21,6 +21,9 @@ class Purpose(IntEnum):
     INITIAL_PARAMETERS = 3
     REPRESENTATION_NOISE = 4
     FUSION_NOISE = 5
+    SPLIT = 20
+    MISSING_BLOCKS = 21
+    MISSING_PROBABILITIES = 22
 
 
 def random_words(

@@ -1,1 +1,1 @@
-"""The paper's tables and figures: training runs, side by side, and what they come to."""
+"""The paper's tables and figures: settings, training runs side by side, what they come to."""
