@@ -10,7 +10,7 @@ from laser_vfl.core.errors import ConfigError, quoted
 from laser_vfl.experiments.case import BETA, Changes, PMiss
 from laser_vfl.experiments.names import DATASETS, METHODS, known
 
-MAX_SEEDS, MAX_CLIENTS = 1000, 64
+MAX_SEEDS = 1000
 
 Dataset = Annotated[str, typer.Option("--dataset", metavar="NAME,…", help="Data sets.")]
 Methods = Annotated[
@@ -76,19 +76,16 @@ def parse_p(text: str, option: str) -> tuple[PMiss, ...]:
     return tuple(found)
 
 
-def parse_counts(text: str, option: str) -> tuple[int, ...]:
-    """Return numbers of clients in rising order."""
-    return tuple(
-        sorted({_count(word, option, 1, MAX_CLIENTS) for word in _words(text, option)})
-    )
+def parse_counts(text: str, option: str, most: int) -> tuple[int, ...]:
+    """Return numbers in rising order."""
+    return tuple(sorted({_count(word, option, 1, most) for word in _words(text, option)}))
 
 
-def parse_seeds_of(text: str) -> dict[str, int]:
-    """Return how many seeds each of these methods has."""
-    option = "--seeds-of"
+def parse_numbers_of(text: str, option: str, least: int, most: int) -> dict[str, int]:
+    """Return a number for each method that is named, as in vfedtrans=3,combinatorial=1."""
     pairs = [_pair(word, option, "vfedtrans=3") for word in _words(text, option)] if text else []
     known([name for name, _ in pairs], METHODS, option)
-    return {name: _count(number, option, 0, MAX_SEEDS) for name, number in pairs}
+    return {name: _count(number, option, least, most) for name, number in pairs}
 
 
 def parse_changes(epochs: int | None, sets: list[str]) -> Changes:

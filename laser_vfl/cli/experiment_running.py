@@ -10,10 +10,14 @@ from pathlib import Path
 from types import FrameType
 
 from laser_vfl.cli.experiment_progress import ExperimentProgress
+from laser_vfl.cli.experiment_report import check_matplotlib, show_report
 from laser_vfl.core.errors import ExitCode
+from laser_vfl.data.sets import load_set
 from laser_vfl.experiments.case import Case
 from laser_vfl.experiments.costs import Costs
-from laser_vfl.experiments.engines import check_engine
+from laser_vfl.experiments.engines import ENGINES, check_engine
+from laser_vfl.experiments.expansion import Grid, expand
+from laser_vfl.experiments.record import write_record
 from laser_vfl.experiments.results_file import ResultsFile, missing, read_lines
 from laser_vfl.experiments.settings_hash import settings_hash
 from laser_vfl.experiments.workers import Failure, Outcome, run_cases
@@ -29,6 +33,8 @@ class RunOptions:
     jobs: int | None = None
     engine: str = "oracle"
     data: Path | None = None
+    plot: bool = True
+    as_json: bool = False
 
 
 class Interrupted(BaseException):
@@ -39,10 +45,29 @@ class Interrupted(BaseException):
         self.exit_code = 128 + number
 
 
-def run_missing(cases: list[Case], options: RunOptions) -> int:
-    """Run what is not in OUT yet; return the exit code of what failed, or 0."""
+def run_experiment(kind: str, grid: Grid, options: RunOptions) -> int:
+    """Run whatever is missing, write and print the report; return the exit code."""
     check_engine(options.engine)
+    if options.plot:
+        check_matplotlib()
+    cases = expand(grid)
     hashes = {case.key(): settings_hash(case) for case in cases}
+    write_record(options.out, kind, _notes(grid.datasets, options))
+    code = _run_missing(cases, hashes, options)
+    if read_lines(options.out):
+        show_report(options.out, plot=options.plot, as_json=options.as_json)
+    return code
+
+
+def _notes(datasets: tuple[str, ...], options: RunOptions) -> dict[str, list[str]]:
+    """Return what differs in the data from the paper's; a file that is not there fails here."""
+    if options.engine not in ENGINES:
+        return {}
+    return {name: list(load_set(name, options.data).notes) for name in datasets}
+
+
+def _run_missing(cases: list[Case], hashes: dict[str, str], options: RunOptions) -> int:
+    """Run what is not in OUT yet; return the exit code of what failed, or 0."""
     with ResultsFile(options.out) as file:
         lines = read_lines(options.out)
         left = missing(cases, lines, lambda case: hashes[case.key()], options.engine)
@@ -64,8 +89,8 @@ def run_missing(cases: list[Case], options: RunOptions) -> int:
                         failures.append(outcome.failure)
                         _note(outcome, options.out)
                     else:
-                        results = [{**r, "engine": options.engine} for r in outcome.results]
-                        file.append(outcome.case, hashes[outcome.case.key()], results)  # type: ignore[arg-type]
+                        settings = hashes[outcome.case.key()]
+                        file.append(outcome.case, settings, options.engine, outcome.results)
                         num_ended += 1
                     progress.ended(outcome)
         except Interrupted as interrupt:

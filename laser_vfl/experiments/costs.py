@@ -1,4 +1,4 @@
-"""How long runs take: longest first keeps all processes busy to the end, and tells the time left."""
+"""How long runs take: to start the longest first, and to tell the time left."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

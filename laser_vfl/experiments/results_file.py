@@ -62,11 +62,12 @@ class ResultsFile:
     ) -> None:
         os.close(self._file)
 
-    def append(self, case: Case, settings: str, results: Iterable[Result]) -> None:
+    def append(self, case: Case, settings: str, engine: str, results: Iterable[Result]) -> None:
         """Write the results of a run, each line at once and down to the disk."""
         for result in results:
             line = {
                 **result,
+                "engine": engine,
                 "key": case.key(),
                 "settings": settings,
                 "changes": dict(case.changes),

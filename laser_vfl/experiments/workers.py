@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -44,7 +44,7 @@ class Outcome:
 
 def run_cases(
     cases: Iterable[Case], engine: str, data: Path | None, jobs: int
-) -> Iterator[Outcome]:
+) -> Generator[Outcome]:
     """Run all, `jobs` at a time, and give each outcome as soon as it is there.
 
     When the caller stops early, whatever runs is ended.
