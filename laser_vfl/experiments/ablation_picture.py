@@ -7,13 +7,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from laser_vfl.experiments.ablations import ABLATIONS
+from laser_vfl.experiments.case import shown_p
 from laser_vfl.experiments.cells import Cell, Cells, Place, Value
 from laser_vfl.experiments.drawing import INK, MEDIUM, QUIET, RULE, SMALL, page, panel
 from laser_vfl.experiments.markdown import seeds_of
 from laser_vfl.experiments.names import DATASETS, UNITS
 from laser_vfl.experiments.score_report import described
 
-ROW, HEADING, NAMES, SCORES, OTHERS, GAP, TOP = 0.27, 0.3, 2.3, 3.4, 1.6, 0.4, 1.25
+ROW, HEADING, NAMES, SCORES, OTHERS, GAP, TOP = 0.27, 0.3, 2.5, 3.4, 1.6, 0.4, 1.25
 BEST, REST = "#0072B2", "#7A7A7A"
 
 
@@ -89,7 +90,7 @@ def _write(axes: Axes, text: str, y: float, *, bold: bool) -> None:
 
 def _heading(place: Place) -> str:
     same = place.p_train == place.p_test
-    p = f"p {described(place.p_train)}" + ("" if same else f", tested {described(place.p_test)}")
+    p = f"p {described(place.p_train)}" + ("" if same else f", tested with {shown_p(place.p_test)}")
     return f"{place.num_clients} clients, {p}"
 
 

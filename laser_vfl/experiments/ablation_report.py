@@ -37,13 +37,15 @@ def _table(cells: Cells, kind: str, num_clients: int, p_train: PMiss, p_test: PM
     found = {v.name: here[v.name] for v in ABLATIONS[kind].variants if v.name in here}
     if not found:
         return []
+    clients = list(next(iter(found.values())).by_client) if ABLATIONS[kind].shows_clients else []
     columns = [
         list(found),
         shown([cell.value for cell in found.values()]),
+        *(shown([cell.by_client.get(name) for cell in found.values()]) for name in clients),
         [f"{cell.num_steps:,.0f}" for cell in found.values()],
         [str(cell.seconds) for cell in found.values()],
         [str(cell.num_seeds) for cell in found.values()],
     ]
     p = f"trained with p {described(p_train)}, tested with p {described(p_test)}"
-    header = [f"{num_clients} clients, {p}", "score", "steps", "seconds", "seeds"]
+    header = [f"{num_clients} clients, {p}", "score", *clients, "steps", "seconds", "seeds"]
     return ["", *table(header, zip(*columns, strict=True))]

@@ -17,6 +17,7 @@ class Ablation:
     variants: tuple[Variant, ...]
     clients: str
     p_miss: str
+    shows_clients: bool = False
 
 
 def _one(setting: str, **values: str) -> tuple[Variant, ...]:
@@ -48,6 +49,7 @@ ABLATIONS: Final = {
         (Variant("at all clients"), Variant("at bank only", (("data.labels_at", "bank"),))),
         clients="4",
         p_miss="0.1,0.5",
+        shows_clients=True,
     ),
     "tasks": Ablation(
         "Two label sets on one data set: trained together, or each alone",
@@ -56,5 +58,6 @@ ABLATIONS: Final = {
         ),
         clients="4",
         p_miss="0.1,0.5",
+        shows_clients=True,
     ),
 }

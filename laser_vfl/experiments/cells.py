@@ -63,6 +63,14 @@ class Cell:
         """The mean number of steps."""
         return fmean(line["num_steps"] for line in self.lines)
 
+    @property
+    def by_client(self) -> dict[str, Value | None]:
+        """The score of each client, where it has one."""
+        names = dict.fromkeys(name for line in self.lines for name in line["by_client"])
+        found = {name: [line["by_client"].get(name) for line in self.lines] for name in names}
+        known = {name: [100 * v for v in each if v is not None] for name, each in found.items()}
+        return {name: self._over(each) if each else None for name, each in known.items()}
+
     @staticmethod
     def _over(values: Iterable[float]) -> Value:
         found = list(values)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 from laser_vfl.experiments.case import PMiss
 from laser_vfl.experiments.cells import Cell, Cells, Value
@@ -49,7 +49,7 @@ def scaling_picture(cells: Cells, dataset: str, p_train: PMiss, p_test: PMiss) -
     _name(times, "milliseconds per step, all clients in one process")
     times.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
     times.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    times.yaxis.set_minor_formatter(NullFormatter())
+    times.minorticks_off()
     legend(figure, methods, LEFT + 2 * PANEL + BETWEEN + 0.25, TOP)
     return figure
 
