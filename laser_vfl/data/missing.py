@@ -16,7 +16,8 @@ from laser_vfl.core.errors import ConfigError
 from laser_vfl.core.randomness import Purpose, random_words
 
 PMiss = float | Literal["beta"]
-TABLES: Final = ("train", "test")
+TableName = Literal["train", "test"]
+TABLES: Final[tuple[TableName, ...]] = ("train", "test")
 
 
 def observed_blocks(
@@ -25,7 +26,7 @@ def observed_blocks(
     p_miss: PMiss,
     *,
     seed: int,
-    table: Literal["train", "test"],
+    table: TableName,
 ) -> npt.NDArray[np.bool_]:
     """Return which blocks are there, (samples, clients); a sample may have none, and nobody has it.
 
@@ -42,7 +43,7 @@ def observed_blocks(
 
 
 def block_probabilities(
-    num_clients: int, p_miss: PMiss, *, seed: int, table: Literal["train", "test"]
+    num_clients: int, p_miss: PMiss, *, seed: int, table: TableName
 ) -> list[float]:
     """Return the probability of each block to be missing."""
     if num_clients < 1:
@@ -64,7 +65,7 @@ def block_probabilities(
 
 
 def _uniform(
-    num: int, purpose: Purpose, seed: int, table: str, client: int
+    num: int, purpose: Purpose, seed: int, table: TableName, client: int
 ) -> npt.NDArray[np.float64]:
     words = random_words(num, seed=seed, purpose=purpose, moment=TABLES.index(table), client=client)
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53

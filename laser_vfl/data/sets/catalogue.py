@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from laser_vfl.core.errors import ConfigError, DataError
-from laser_vfl.data.sets import credit, digits, hapt, icu
+from laser_vfl.data.sets import credit, digits, hapt, icu, mimic4
+from laser_vfl.data.sets.cifar import CIFAR10, CIFAR100
 from laser_vfl.data.sets.dataset import DataSet
 from laser_vfl.data.sets.root import HOW_TO_POINT, data_root
 from laser_vfl.data.sets.source import Source
@@ -22,8 +23,11 @@ class Recipe:
 
 
 _FILES = {
-    module.SOURCE.name: Recipe(module.SOURCE, module.from_official, module.from_compact)
-    for module in (hapt, credit, icu)
+    recipe.source.name: recipe
+    for recipe in (
+        *(Recipe(m.SOURCE, m.from_official, m.from_compact) for m in (hapt, credit, mimic4, icu)),
+        *(Recipe(c.source, c.from_official, c.from_compact) for c in (CIFAR10, CIFAR100)),
+    )
 }
 SOURCES = (*(recipe.source for recipe in _FILES.values()), digits.SOURCE)
 SET_NAMES = tuple(source.name for source in SOURCES)

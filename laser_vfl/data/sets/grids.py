@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from laser_vfl.data.sets.dataset import Blocks, Samples
+from laser_vfl.data.sets.dataset import Blocks, Floats, Samples
 from laser_vfl.data.sets.runs import check_num_clients
 from laser_vfl.data.standard import Standard
 
@@ -30,12 +30,31 @@ def flat_tiles(images: npt.NDArray[Any], num_clients: int) -> list[npt.NDArray[A
 
 
 def image_blocks(train: Samples, test: Samples, num_clients: int) -> Blocks:
-    """Cut images (n, channels, height, width), each channel normalised."""
-    standard = Standard.fit(train.features, axis=1)
+    """Cut images (n, channels, height, width) of bytes, each channel normalised."""
+    normalised_cv = _normalised_bytes(train.features)
     return Blocks(
-        [standard.apply(tile) for tile in tiles(train.features, num_clients)],
-        [standard.apply(tile) for tile in tiles(test.features, num_clients)],
+        [_looked_up(normalised_cv, tile) for tile in tiles(train.features, num_clients)],
+        [_looked_up(normalised_cv, tile) for tile in tiles(test.features, num_clients)],
     )
+
+
+def _normalised_bytes(images: npt.NDArray[np.uint8]) -> Floats:
+    """Return what each byte of each channel becomes: counting 256 values is quick and exact."""
+    values = np.arange(256)
+    rows = []
+    for channel in np.moveaxis(images, 1, 0):
+        counts = np.bincount(channel.reshape(-1), minlength=256)
+        mean = np.average(values, weights=counts)
+        deviation = np.sqrt(np.average((values - mean) ** 2, weights=counts))
+        rows.append((values - mean) / (deviation or 1.0))
+    return np.stack(rows).astype(np.float32)
+
+
+def _looked_up(normalised_cv: Floats, tile: npt.NDArray[np.uint8]) -> Floats:
+    out = np.empty(tile.shape, dtype=np.float32)
+    for channel, normalised_v in enumerate(normalised_cv):
+        out[:, channel] = normalised_v[tile[:, channel]]
+    return out
 
 
 def pixel_blocks(train: Samples, test: Samples, num_clients: int) -> Blocks:

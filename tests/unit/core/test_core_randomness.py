@@ -15,7 +15,7 @@ def test_streams_of_other_seeds_purposes_moments_and_clients_never_meet():
         for seed, purpose, moment, client in keys
     ]
     words = np.concatenate(streams)
-    assert len(np.unique(words)) == len(words) == 8 * 2 * 5 * 3 * 3
+    assert len(np.unique(words)) == len(words) == 8 * 2 * len(Purpose) * 3 * 3
 
 
 def test_a_longer_stream_begins_like_a_shorter_one():
