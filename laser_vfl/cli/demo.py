@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from laser_vfl.cli.demo_report import Watch, print_tables, say, summary
+from laser_vfl.cli.organisations import NAMES, use_new_directory
 from laser_vfl.cli.processes import LocalFederation
-from laser_vfl.core.errors import ConfigError
+from laser_vfl.data.sets.digits import read_digits
+from laser_vfl.data.sets.grids import flat_tiles
 
 TIMEOUT_S = 600.0
 TEST_SHARE = 0.25
-GRIDS = {1: (1, 1), 2: (1, 2), 3: (1, 3), 4: (2, 2), 5: (1, 5), 6: (2, 3), 7: (1, 7), 8: (2, 4)}
-NAMES = ("bank", "shop", "telco", "clinic", "school", "airline", "library", "museum")
 
 
 @dataclass(frozen=True)
@@ -41,22 +40,12 @@ def run_demo(options: DemoOptions, *, as_json: bool) -> None:
         if directory is None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="laser-vfl-")))
         else:
-            _prepare(directory)
+            use_new_directory(directory, "--keep")
         result = _train(options, directory)
     if as_json:
         print(json.dumps(result))
     else:
         print_tables(result, options.p_miss, options.keep)
-
-
-def _prepare(directory: Path) -> None:
-    hint = "give --keep a new directory"
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        if any(directory.iterdir()):
-            raise ConfigError(f"{directory} is not empty", hint=hint)
-    except OSError as error:
-        raise ConfigError(f"{directory} cannot be used ({error.strerror})", hint=hint) from None
 
 
 def _train(options: DemoOptions, directory: Path) -> dict[str, Any]:
@@ -123,16 +112,10 @@ def _client_config(name: str, coordinator: str) -> dict[str, Any]:
 
 def _write_tables(options: DemoOptions, names: tuple[str, ...], directory: Path) -> None:
     """Cut the 8×8 images into one block per organisation and leave rows out at random."""
-    images, digits = _load_digits()
+    images, digits = read_digits()
     rng = np.random.default_rng(options.seed)
     is_test = rng.permutation(len(images)) < TEST_SHARE * len(images)
-    num_rows, num_columns = GRIDS[options.clients]
-    blocks = [
-        block.reshape(len(images), -1)
-        for strip in np.array_split(images, num_rows, axis=1)
-        for block in np.array_split(strip, num_columns, axis=2)
-    ]
-    for name, block in zip(names, blocks, strict=True):
+    for name, block in zip(names, flat_tiles(images, options.clients), strict=True):
         held = rng.random(len(images)) >= options.p_miss
         for table, chosen in (("train", held & ~is_test), ("test", held & is_test)):
             columns = {f"pixel_{i}": block[chosen, i] for i in range(block.shape[1])}
@@ -140,15 +123,3 @@ def _write_tables(options: DemoOptions, names: tuple[str, ...], directory: Path)
                 {"sample": np.flatnonzero(chosen), **columns, "digit": digits[chosen]}
             )
             frame.write_csv(directory / f"{name}_{table}.csv")
-
-
-def _load_digits() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise ConfigError(
-            "the demo needs scikit-learn, which is not installed",
-            hint="install it with: pip install 'laser-vfl[demo]'",
-        ) from None
-    data = load_digits()
-    return data.images, data.target

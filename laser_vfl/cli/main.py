@@ -10,6 +10,8 @@ from typing import Annotated
 import typer
 
 from laser_vfl.cli.certs import certs_app
+from laser_vfl.cli.data import data_app
+from laser_vfl.cli.experiment import experiment_app
 from laser_vfl.cli.options import Format, FormatOption
 from laser_vfl.core.errors import ExitCode, LaserError
 from laser_vfl.core.release import __version__
@@ -32,7 +34,9 @@ bench_app = typer.Typer(
 app.add_typer(coordinator_app, name="coordinator")
 app.add_typer(client_app, name="client")
 app.add_typer(certs_app, name="certs")
+app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
+app.add_typer(experiment_app, name="experiment")
 
 
 ConfigPath = Annotated[Path, typer.Option("--config", help="The YAML file of this daemon.")]

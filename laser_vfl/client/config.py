@@ -1,12 +1,14 @@
 """What a client is told: where it is, what it holds, and how it learns from it."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from laser_vfl.config.address import Address, DialAddress
 from laser_vfl.config.columns import Column, LabelText
 from laser_vfl.config.compute import Device, Threads
+from laser_vfl.config.learning import ClassWeights, OptimizerConfig
+from laser_vfl.config.learning import ModelConfig as ModelConfig
 from laser_vfl.config.names import Name
 from laser_vfl.config.paths import RelativePath
 from laser_vfl.config.problems import problem
@@ -15,9 +17,6 @@ from laser_vfl.config.tls import TlsFiles
 from laser_vfl.wire.protocol import MAX_POINTS
 
 Task = Literal["auto", "multiclass", "binary", "regression"]
-ClassWeights = Literal["none", "balanced"]
-OptimizerName = Literal["sgd", "adam", "adamw"]
-LearningRateSchedule = Literal["none", "cosine"]
 Precision = Literal["float32", "bfloat16"]
 
 
@@ -68,45 +67,6 @@ class DataConfig(Section):
                 )
         if self.positive is not None and self.label is None:
             raise problem("there is no label", "add label or remove positive", at=("positive",))
-        return self
-
-
-class ModelConfig(Section):
-    """The representation model and the fusion head: built-ins, or `package.module:factory`."""
-
-    representation: Annotated[str, Field(strict=True, min_length=1)] = "mlp"
-    hidden: list[Annotated[int, Field(strict=True, ge=1, le=65_536)]] = Field(
-        default_factory=lambda: [64, 64]
-    )
-    fusion: Annotated[str, Field(strict=True, min_length=1)] = "linear"
-    representation_options: dict[str, Any] = Field(default_factory=dict)
-    fusion_options: dict[str, Any] = Field(default_factory=dict)
-
-
-class OptimizerConfig(Section):
-    """How this client's parameters follow their gradient."""
-
-    name: OptimizerName = "adam"
-    lr: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] = 0.001
-    momentum: Annotated[float, Field(strict=True, ge=0, lt=1, examples=[0.9])] = 0.0
-    weight_decay: Annotated[
-        float, Field(strict=True, ge=0, allow_inf_nan=False, examples=[0.0001])
-    ] = 0.0
-    schedule: LearningRateSchedule = "none"
-    lr_floor: Annotated[float, Field(strict=True, ge=0, le=1, examples=[0.01])] = 0.0
-
-    @model_validator(mode="after")
-    def _check_pairs(self) -> "OptimizerConfig":
-        if self.momentum and self.name != "sgd":
-            raise problem(
-                f"{self.name} has no momentum", "remove it or use name: sgd", at=("momentum",)
-            )
-        if self.lr_floor and self.schedule != "cosine":
-            raise problem(
-                "only the cosine schedule has a floor",
-                "remove it or use schedule: cosine",
-                at=("lr_floor",),
-            )
         return self
 
 

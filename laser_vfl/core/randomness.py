@@ -23,6 +23,9 @@ class Purpose(IntEnum):
     FUSION_NOISE = 5
     DROPPED_PARTIES = 6
     GUESSES = 7
+    SPLIT = 20
+    MISSING_BLOCKS = 21
+    MISSING_PROBABILITIES = 22
 
 
 def random_words(

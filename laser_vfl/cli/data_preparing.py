@@ -1,0 +1,221 @@
+"""`data prepare`: a data set as the files and configurations of organisations that hold blocks."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import yaml
+from pydantic import BaseModel, ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from laser_vfl.cli.organisations import NAMES, use_new_directory
+from laser_vfl.client.config import ClientConfig
+from laser_vfl.config.places import Places
+from laser_vfl.config.sentences import first_problem
+from laser_vfl.coordinator.config import CoordinatorConfig
+from laser_vfl.core.errors import ConfigError, DataError
+from laser_vfl.data.missing import TABLES, PMiss, TableName, observed_blocks
+from laser_vfl.data.sets import DataSet, load_set
+from laser_vfl.experiments.settings import settings_for
+
+PORT = 7000  # of the coordinator; clients have the next ones, and 100 more for predictions
+ID, BLOCK, LABEL = "sample", "block", "label"
+
+Configs = dict[str, dict[str, Any]]
+Observed = Mapping[TableName, npt.NDArray[np.bool_]]
+
+
+@dataclass(frozen=True)
+class PrepareOptions:
+    """What a person may choose."""
+
+    dataset: str
+    out: Path
+    clients: int
+    p_miss: PMiss
+    p_miss_test: PMiss
+    method: str
+    seed: int
+    insecure: bool
+    root: Path | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return NAMES[: self.clients]
+
+
+def parse_p_miss(text: str) -> PMiss:
+    """Return a probability; whether it is one is checked where it is used."""
+    if text == "beta":
+        return "beta"
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(
+            f'a block cannot be missing with probability "{text}"',
+            hint="use a number from 0 to 1, without 1, or beta",
+        ) from None
+
+
+def run_prepare(options: PrepareOptions, *, as_json: bool) -> None:
+    """Write everything and print what to run next."""
+    _observed(options, dict.fromkeys(TABLES, 1))  # what is wrong is told before a long read
+    data = load_set(options.dataset, options.root)
+    configs = _configs(options, data)
+    sizes: dict[TableName, int] = {"train": len(data.train), "test": len(data.test)}
+    observed = _observed(options, sizes)
+    use_new_directory(options.out, "--out")
+    try:
+        _write_tables(options, data, observed)
+        for name, config in configs.items():
+            text = yaml.safe_dump(config, sort_keys=False, default_flow_style=None)
+            (options.out / f"{name}.yaml").write_text(text)
+    except OSError as error:
+        raise DataError(
+            f"cannot be written ({error.strerror})",
+            hint="give --out another directory",
+            where=str(options.out),
+        ) from None
+    rows = {
+        name: {table: int(observed[table][:, k].sum()) for table in TABLES}
+        for k, name in enumerate(options.names)
+    }
+    result = {
+        "dataset": data.name,
+        "method": options.method,
+        "out": str(options.out),
+        "num_samples": sizes,
+        "num_rows": rows,
+        "notes": list(data.notes),
+        "commands": _commands(options),
+    }
+    if as_json:
+        print(json.dumps(result))
+    else:
+        _print(result)
+
+
+def _observed(options: PrepareOptions, sizes: Mapping[TableName, int]) -> Observed:
+    probabilities = {"train": options.p_miss, "test": options.p_miss_test}
+    return {
+        table: observed_blocks(
+            num, options.clients, probabilities[table], seed=options.seed, table=table
+        )
+        for table, num in sizes.items()
+    }
+
+
+def _write_tables(options: PrepareOptions, data: DataSet, observed: Observed) -> None:
+    """Write each organisation's rows: those samples whose block it has."""
+    blocks = data.blocks(options.clients)
+    first_id = 0
+    for table in TABLES:
+        samples = data.train if table == "train" else data.test
+        of_clients = blocks.train if table == "train" else blocks.test
+        for k, name in enumerate(options.names):
+            rows = np.flatnonzero(observed[table][:, k])
+            if not len(rows):
+                raise DataError(
+                    f"{name} would have no {table} rows",
+                    hint="lower --p-miss, or choose another --seed",
+                )
+            arrays: dict[str, npt.NDArray[Any]] = {
+                ID: first_id + rows,
+                BLOCK: of_clients[k][rows],
+                LABEL: samples.labels[rows],
+            }
+            np.savez(options.out / f"{name}_{table}.npz", allow_pickle=False, **arrays)
+        first_id += len(samples)
+
+
+def _configs(options: PrepareOptions, data: DataSet) -> Configs:
+    """Return the coordinator's configuration and the clients', checked as the daemons will."""
+    settings = settings_for(
+        data.name, options.method, p_train=options.p_miss, num_clients=options.clients
+    )
+    coordinator = {
+        "federation": data.name,
+        "listen": f"127.0.0.1:{PORT}",
+        "state": "./coordinator-state",
+        "clients": list(options.names),
+        "training": {
+            "method": options.method.removesuffix("-mixed"),
+            **settings.training,
+            "seed": options.seed,
+        },
+        **_tls(options, "coordinator"),
+    }
+    configs = {"coordinator": coordinator}
+    for place, name in enumerate(options.names, start=1):
+        address = f"127.0.0.1:{PORT + place}"
+        tables = {"train": f"{name}_train.npz", "test": f"{name}_test.npz"}
+        configs[name] = {
+            "federation": data.name,
+            "name": name,
+            "listen": address,
+            "advertise": address,
+            "predict_listen": f"127.0.0.1:{PORT + 100 + place}",
+            "coordinator": coordinator["listen"],
+            "state": f"./{name}-state",
+            "data": {**tables, "id": ID, "label": LABEL, "task": data.task, **settings.data},
+            "model": settings.model,
+            "optimizer": settings.optimizer,
+            **_tls(options, name),
+        }
+    for name, config in configs.items():
+        _check(config, CoordinatorConfig if name == "coordinator" else ClientConfig)
+    return configs
+
+
+def _check(config: dict[str, Any], model: type[BaseModel]) -> None:
+    try:
+        model.model_validate(config)
+    except ValidationError as error:
+        raise first_problem(error, model, Places()) from None
+
+
+def _tls(options: PrepareOptions, name: str) -> dict[str, Any]:
+    if options.insecure:
+        return {}
+    files = {"ca": "certs/ca.pem", "cert": f"certs/{name}.pem", "key": f"certs/{name}.key"}
+    return {"tls": files}
+
+
+def _commands(options: PrepareOptions) -> list[str]:
+    flag = " --insecure" if options.insecure else ""
+    first, *others = options.names
+    run = f"laser-vfl client run{flag} --exit-after-training --config"
+    certs = [
+        f"laser-vfl certs init --federation {options.dataset} --dir certs",
+        f"laser-vfl certs issue --dir certs --all {','.join(options.names)}",
+    ]
+    return [
+        f"cd {shlex.quote(str(options.out))}",
+        *([] if options.insecure else certs),
+        f"laser-vfl coordinator run{flag} --config coordinator.yaml 2> coordinator.log & "
+        "coordinator=$!",
+        *(f"{run} {name}.yaml 2> {name}.log &" for name in others),
+        f"{run} {first}.yaml",
+        "kill $coordinator",
+    ]
+
+
+def _print(result: Mapping[str, Any]) -> None:
+    for note in result["notes"]:
+        print(note)
+    table = Table()
+    for column in ("organisation", "training rows", "test rows"):
+        table.add_column(column, justify="left" if column == "organisation" else "right")
+    for name, rows in result["num_rows"].items():
+        table.add_row(name, str(rows["train"]), str(rows["test"]))
+    table.add_row("samples", *(str(num) for num in result["num_samples"].values()), style="bold")
+    Console().print(table)
+    print("run them with:")
+    for command in result["commands"]:
+        print(f"  {command}")

@@ -1,0 +1,81 @@
+"""From the options of each command of `experiment` to the runs that it takes."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from laser_vfl.cli.experiment_options import (
+    MAX_SEEDS,
+    parse_changes,
+    parse_counts,
+    parse_datasets,
+    parse_methods,
+    parse_numbers_of,
+    parse_p,
+)
+from laser_vfl.experiments.ablations import ABLATIONS, METHOD
+from laser_vfl.experiments.expansion import Grid
+from laser_vfl.experiments.names import METHODS, known
+
+SCALABLE: Final = tuple(name for name in METHODS if name != "vfedtrans")
+MAX_CLIENTS: Final = 64
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person has written behind the options of a command."""
+
+    dataset: str
+    methods: str
+    p_train: str
+    p_test: str
+    seeds: int
+    seeds_of: str
+    clients: str
+    epochs: int | None
+    sets: list[str]
+
+    def grid(self, every: tuple[str, ...] = tuple(METHODS)) -> Grid:
+        """Return what is to be combined; `every` is what all methods are."""
+        return Grid(
+            datasets=parse_datasets(self.dataset),
+            methods=parse_methods(self.methods, every),
+            p_train=parse_p(self.p_train, "--p-train"),
+            p_test=parse_p(self.p_test, "--p-test"),
+            num_seeds=self.seeds,
+            num_seeds_of=parse_numbers_of(self.seeds_of, "--seeds-of", 0, MAX_SEEDS),
+            num_clients=parse_counts(self.clients, "--clients", MAX_CLIENTS),
+            changes=parse_changes(self.epochs, self.sets),
+        )
+
+    def scaling(self, max_clients_of: str) -> Grid:
+        """Return the same for growing numbers of clients."""
+        most = parse_numbers_of(max_clients_of, "--max-clients-of", 1, MAX_CLIENTS)
+        return replace(self.grid(SCALABLE), max_clients_of=most)
+
+
+def ablation_grid(
+    kind: str,
+    dataset: str,
+    clients: str | None,
+    p_train: str | None,
+    p_test: str | None,
+    seeds: int,
+    epochs: int | None,
+    sets: list[str],
+) -> Grid:
+    """Return the variants of an ablation, for what it is about unless something else is asked."""
+    known([kind], ABLATIONS, "--kind")
+    ablation = ABLATIONS[kind]
+    trained = p_train or ablation.p_miss
+    asked = Asked(
+        dataset,
+        METHOD,
+        trained,
+        p_test or trained,
+        seeds,
+        "",
+        clients or ablation.clients,
+        epochs,
+        sets,
+    )
+    return replace(asked.grid(), variants=ablation.variants)

@@ -1,0 +1,132 @@
+"""Running an experiment from its cases to its report, and what to do when it is interrupted."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from laser_vfl.cli.experiment_progress import ExperimentProgress
+from laser_vfl.cli.experiment_report import check_matplotlib, show_report
+from laser_vfl.core.errors import ExitCode
+from laser_vfl.data.sets import load_set
+from laser_vfl.experiments.case import Case
+from laser_vfl.experiments.costs import Costs
+from laser_vfl.experiments.engines import ENGINES, check_engine
+from laser_vfl.experiments.expansion import Grid, expand
+from laser_vfl.experiments.record import write_record
+from laser_vfl.experiments.results_file import ResultsFile, missing, read_lines
+from laser_vfl.experiments.settings_hash import settings_hash
+from laser_vfl.experiments.workers import Failure, Outcome, run_cases
+
+FAILURES = "failures.log"
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How to run, whatever is run."""
+
+    out: Path
+    jobs: int | None = None
+    engine: str = "oracle"
+    data: Path | None = None
+    plot: bool = True
+    as_json: bool = False
+
+
+class Interrupted(BaseException):
+    """SIGINT or SIGTERM has come."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
+
+
+def run_experiment(kind: str, grid: Grid, options: RunOptions) -> int:
+    """Run whatever is missing, write and print the report; return the exit code."""
+    check_engine(options.engine)
+    if options.plot:
+        check_matplotlib()
+    cases = expand(grid)
+    hashes = {case.key(): settings_hash(case) for case in cases}
+    write_record(options.out, kind, _notes(grid.datasets, options))
+    code = _run_missing(cases, hashes, options)
+    if read_lines(options.out):
+        show_report(options.out, plot=options.plot, as_json=options.as_json)
+    return code
+
+
+def _notes(datasets: tuple[str, ...], options: RunOptions) -> dict[str, list[str]]:
+    """Return what differs in the data from the paper's; a file that is not there fails here."""
+    if options.engine not in ENGINES:
+        return {}
+    return {name: list(load_set(name, options.data).notes) for name in datasets}
+
+
+def _run_missing(cases: list[Case], hashes: dict[str, str], options: RunOptions) -> int:
+    """Run what is not in OUT yet; return the exit code of what failed, or 0."""
+    with ResultsFile(options.out) as file:
+        lines = read_lines(options.out)
+        left = missing(cases, lines, lambda case: hashes[case.key()], options.engine)
+        costs = Costs(lines)
+        left = costs.longest_first(left)
+        jobs = options.jobs or os.cpu_count() or 1
+        num_done = len(cases) - len(left)
+        _say(f"{len(cases)} runs, {num_done} of them done already; {jobs} at a time")
+        failures: list[Failure] = []
+        num_ended = 0
+        try:
+            with (
+                _interruptible(),
+                ExperimentProgress(left, costs, jobs) as progress,
+                closing(run_cases(left, options.engine, options.data, jobs)) as outcomes,
+            ):
+                for outcome in outcomes:
+                    if outcome.failure:
+                        failures.append(outcome.failure)
+                        _note(outcome, options.out)
+                    else:
+                        settings = hashes[outcome.case.key()]
+                        file.append(outcome.case, settings, options.engine, outcome.results)
+                        num_ended += 1
+                    progress.ended(outcome)
+        except Interrupted as interrupt:
+            kept = f"{num_done + num_ended} of {len(cases)} runs are kept in {options.out}"
+            _say(f"interrupted; {kept}, and the same command goes on from there")
+            return interrupt.exit_code
+    if failures:
+        _say(f"{len(failures)} of {len(cases)} runs failed; see {options.out / FAILURES}")
+        codes = {failure.exit_code for failure in failures}
+        return codes.pop() if len(codes) == 1 else int(ExitCode.STOPPED)
+    return int(ExitCode.OK)
+
+
+def _note(outcome: Outcome, out: Path) -> None:
+    assert outcome.failure is not None
+    with (out / FAILURES).open("a") as file:
+        file.write(f"{outcome.case}: {outcome.failure.text}\n{outcome.failure.details}\n")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Have the first signal raise; those that follow wait until everything has been ended."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
+        raise Interrupted(number)
+
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

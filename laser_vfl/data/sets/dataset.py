@@ -1,0 +1,60 @@
+"""A data set of the paper: its samples, and how they are cut into one block for each client."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Task = Literal["multiclass", "binary"]
+Metric = Literal["accuracy", "f1"]
+Floats = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Samples as they were read, before they are cut and normalised."""
+
+    features: npt.NDArray[Any]  # (n, ...) float32; images are uint8, a quarter of the memory
+    labels: Integers  # (n,), 0 to classes - 1
+    static: tuple[Floats, ...] = ()  # groups (n, features) of what does not change over time
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def part(self, chosen: npt.NDArray[np.bool_]) -> "Samples":
+        """Return some of the samples."""
+        static = tuple(group[chosen] for group in self.static)
+        return Samples(self.features[chosen], self.labels[chosen], static)
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """One float32 array (n, ...) for each client, normalised with what training samples say."""
+
+    train: list[Floats]
+    test: list[Floats]
+
+
+Cut = Callable[[Samples, Samples, int], Blocks]
+"""From training samples, test samples and the number of clients to blocks."""
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """Samples for training and for testing; `notes` belong beside every figure made with them."""
+
+    name: str
+    task: Task
+    metric: Metric  # what the paper reports
+    num_classes: int
+    train: Samples
+    test: Samples
+    notes: tuple[str, ...]
+    cut: Cut = field(repr=False)
+
+    def blocks(self, num_clients: int) -> Blocks:
+        """Cut every sample into one block for each client, as the paper does."""
+        return self.cut(self.train, self.test, num_clients)

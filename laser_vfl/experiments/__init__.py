@@ -1,0 +1,1 @@
+"""The paper's tables and figures: settings, training runs side by side, what they come to."""

@@ -1,0 +1,127 @@
+"""The picture of `table` and `nonuniform`: score against p_test, a panel for each p_train."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from laser_vfl.experiments.case import PMiss, shown_p
+from laser_vfl.experiments.cells import Cell, Cells
+from laser_vfl.experiments.drawing import (
+    INK,
+    LOOKS,
+    MEDIUM,
+    QUIET,
+    SMALL,
+    legend,
+    line_width,
+    page,
+    panel,
+    style,
+)
+from laser_vfl.experiments.markdown import seeds_of
+from laser_vfl.experiments.names import DATASETS, METHODS, UNITS
+from laser_vfl.experiments.paper import paper_value
+from laser_vfl.experiments.score_report import described, rising
+
+PANEL, HEIGHT, GAP, LEFT, TOP, LEGEND = 2.7, 3.3, 0.3, 0.75, 1.15, 2.2
+DODGE = 0.075
+"""How far methods stand apart, so that their error bars do not cover each other."""
+
+FALLS = "standard"
+"""The method that is at chance as soon as blocks are missing; it would press all others flat."""
+
+
+def score_picture(cells: Cells, dataset: str) -> Figure:
+    """Return the picture of one data set."""
+    trained = rising(place.p_train for place in cells)
+    tested = rising(place.p_test for place in cells)
+    methods = [name for name in METHODS if any(place.method == name for place in cells)]
+    width = LEFT + len(trained) * (PANEL + GAP) + LEGEND
+    title = DATASETS[dataset]
+    seeds = seeds_of(cell.num_seeds for cell in cells.values())
+    has_paper = any(paper_value(place) for place in cells)
+    ticks = "; short bars: the paper's means" if has_paper else ""
+    plural = "s" if seeds != "1" else ""
+    figure = page(
+        max(width, 7.5),
+        TOP + HEIGHT + 0.75,
+        f"{title.name}: scores with missing blocks",
+        f"mean and standard deviation over {seeds} seed{plural}{ticks}",
+    )
+    low, high = _limits(cells)
+    for place, p_train in enumerate(trained):
+        axes = panel(figure, LEFT + place * (PANEL + GAP), TOP, PANEL, HEIGHT)
+        axes.set_ylim(low, high)
+        axes.set_title(
+            f"trained with p {described(p_train)}", size=MEDIUM, color=INK, loc="left", pad=8
+        )
+        chosen = {p: cell for p, cell in cells.items() if p.p_train == p_train}
+        _draw(axes, chosen, methods, tested)
+        axes.set_xlabel("p that a block is missing in testing", size=SMALL, color=QUIET, labelpad=6)
+        if place:
+            axes.set_yticklabels([])
+        else:
+            axes.set_ylabel(UNITS[title.metric], size=SMALL, color=QUIET)
+    legend(figure, methods, LEFT + len(trained) * (PANEL + GAP) + 0.1, TOP)
+    return figure
+
+
+def _draw(axes: Axes, cells: Cells, methods: Sequence[str], tested: Sequence[PMiss]) -> None:
+    axes.set_xlim(-0.5, len(tested) - 0.5)
+    names = ["Beta(2, 2)" if p == "beta" else shown_p(p) for p in tested]
+    axes.set_xticks(range(len(tested)), names)
+    low = axes.get_ylim()[0]
+    for number, method in enumerate(methods):
+        aside = DODGE * (number - (len(methods) - 1) / 2)
+        row = {p.p_test: (p, cell) for p, cell in cells.items() if p.method == method}
+        found = [(x + aside, *row[p]) for x, p in enumerate(tested) if p in row]
+        axes.errorbar(
+            [x for x, _, _ in found],
+            [cell.value.mean for _, _, cell in found],
+            [_bar(cell, low) for _, _, cell in found],
+            linewidth=line_width(method),
+            elinewidth=1.0,
+            markersize=6.5 if LOOKS[method].strong else 5.5,
+            zorder=4 if LOOKS[method].strong else 3,
+            **style(method),  # type: ignore[arg-type]
+        )
+        for x, place, cell in found:
+            in_paper = paper_value(place)
+            if in_paper and in_paper.mean >= low:
+                ends = (x - DODGE / 2, x + DODGE / 2)
+                axes.plot(
+                    ends, [in_paper.mean] * 2, color=LOOKS[method].color, linewidth=1.6, zorder=5
+                )
+            if cell.value.mean < low:
+                _point_below(axes, x, cell, LOOKS[method].color)
+
+
+def _bar(cell: Cell, low: float) -> float:
+    """Return the length of an error bar; a point that is not shown has none."""
+    return cell.value.std or 0.0 if cell.value.mean >= low else 0.0
+
+
+def _point_below(axes: Axes, x: float, cell: Cell, color: str) -> None:
+    axes.annotate(
+        f"▾ {cell.value.mean:.0f}",
+        (x, axes.get_ylim()[0]),
+        xytext=(0, 3),
+        textcoords="offset points",
+        ha="center",
+        size=SMALL,
+        color=color,
+    )
+
+
+def _limits(cells: Cells) -> tuple[float, float]:
+    """Return the range of all methods that do not fall to chance, with some air."""
+    ends = [
+        end
+        for place, cell in cells.items()
+        if place.method != FALLS or len({p.method for p in cells}) == 1
+        for value in (cell.value, paper_value(place) or cell.value)
+        for end in (value.mean - (value.std or 0), value.mean + (value.std or 0))
+    ]
+    air = max(0.06 * (max(ends) - min(ends)), 0.5)
+    return max(min(ends) - 1.5 * air, 0.0), min(max(ends) + air, 100.5)

@@ -1,0 +1,167 @@
+"""The settings of a run of an experiment, from YAML: a data set's, then a method's differences."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+
+from laser_vfl.config.learning import ClassWeights, ModelConfig, OptimizerConfig
+from laser_vfl.config.loading import load_config
+from laser_vfl.config.places import KeyPath, Places, Position
+from laser_vfl.config.problems import problem
+from laser_vfl.config.section import ConfigFile, Section
+from laser_vfl.config.sentences import first_problem
+from laser_vfl.core.errors import ConfigError
+from laser_vfl.core.settings import TrainingSettings
+
+CONFIGS = Path(__file__).parent / "configs"
+METHODS = (
+    "laser",
+    "laser-mixed",  # LASER-VFL with the product's defaults
+    "local",
+    "standard",
+    "ensemble",
+    "combinatorial",
+    "plug",
+    "vfedtrans",
+)
+SECTIONS = ("training", "model", "optimizer", "data")
+
+PTrain = float | Literal["beta"]
+Mapping = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Mappings for a coordinator's `training` and a client's `model`, `optimizer` and `data`."""
+
+    training: Mapping
+    model: Mapping
+    optimizer: Mapping
+    data: Mapping
+
+
+def settings_for(dataset: str, method: str, *, p_train: PTrain, num_clients: int) -> RunSettings:
+    """Return the settings of a method on a data set, from the files that come with the package."""
+    path = CONFIGS / f"{dataset}.yaml"
+    if dataset not in (known := known_datasets()):
+        raise ConfigError(
+            f'there are no settings for the data set "{dataset}"',
+            hint=f"use one of {', '.join(known)}",
+        )
+    return load_experiment(path).settings(method, p_train=p_train, num_clients=num_clients)
+
+
+def known_datasets() -> list[str]:
+    """Return the data sets that have settings."""
+    return sorted(path.stem for path in CONFIGS.glob("*.yaml"))
+
+
+def load_experiment(path: Path) -> "ExperimentConfig":
+    """Read one file of settings."""
+    return load_config(path, ExperimentConfig)
+
+
+class Differences(Section):
+    """What is set, or set differently, within each section."""
+
+    training: Mapping = Field(default_factory=dict)
+    model: Mapping = Field(default_factory=dict)
+    optimizer: Mapping = Field(default_factory=dict)
+    data: Mapping = Field(default_factory=dict)
+
+
+class MethodDifferences(Differences):
+    """What differs for a method; within it, by p_train, and last by the number of clients."""
+
+    p_train: dict[str, Differences] = Field(default_factory=dict)
+    clients: dict[str, Differences] = Field(default_factory=dict)
+
+    @field_validator("p_train")
+    @classmethod
+    def _check_probabilities(cls, value: dict[str, Differences]) -> dict[str, Differences]:
+        for key in value:
+            if key != "beta" and _number(key) is None:
+                raise problem(
+                    f'"{key}" is no probability', 'write one such as "0.5", or beta', at=(key,)
+                )
+        return value
+
+    @field_validator("clients")
+    @classmethod
+    def _check_counts(cls, value: dict[str, Differences]) -> dict[str, Differences]:
+        for key in value:
+            if not key.isdecimal():
+                raise problem(f'"{key}" is no number of clients', 'write "4"', at=(key,))
+        return value
+
+
+class ExperimentConfig(ConfigFile, Differences):
+    """One file: the settings of a data set for all methods, and what differs for some."""
+
+    dataset: str
+    methods: dict[str, MethodDifferences] = Field(default_factory=dict)
+
+    @field_validator("methods")
+    @classmethod
+    def _check_methods(cls, value: dict[str, MethodDifferences]) -> dict[str, MethodDifferences]:
+        for key in value:
+            if key not in METHODS:
+                raise problem(
+                    f'"{key}" is no method', f"use one of {', '.join(METHODS)}", at=(key,)
+                )
+        return value
+
+    def settings(self, method: str, *, p_train: PTrain, num_clients: int) -> RunSettings:
+        """Merge what holds for a run, and check the result as the daemons would."""
+        if method not in METHODS:
+            raise ConfigError(
+                f'there is no method "{method}"', hint=f"use one of {', '.join(METHODS)}"
+            )
+        merged: dict[str, Mapping] = {section: {} for section in SECTIONS}
+        positions: dict[KeyPath, Position] = {}
+        for path, layer in self._layers(method, p_train, num_clients):
+            for section in SECTIONS:
+                for key, value in getattr(layer, section).items():
+                    merged[section][key] = value
+                    positions[section, key] = self._places.position((*path, section, key))
+        try:
+            _Merged.model_validate(merged)
+        except ValidationError as error:
+            raise first_problem(error, _Merged, Places(self._places.file, positions)) from None
+        return RunSettings(**merged)
+
+    def _layers(
+        self, method: str, p_train: PTrain, num_clients: int
+    ) -> Iterator[tuple[KeyPath, Differences]]:
+        yield (), self
+        own = self.methods.get(method)
+        if own is None:
+            return
+        yield ("methods", method), own
+        for key, layer in own.p_train.items():
+            if p_train == (key if key == "beta" else _number(key)):
+                yield ("methods", method, "p_train", key), layer
+        for key, layer in own.clients.items():
+            if num_clients == int(key):
+                yield ("methods", method, "clients", key), layer
+
+
+class _DataChoices(Section):
+    class_weights: ClassWeights = "none"
+
+
+class _Merged(Section):
+    training: TrainingSettings
+    model: ModelConfig
+    optimizer: OptimizerConfig
+    data: _DataChoices
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
