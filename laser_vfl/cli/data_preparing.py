@@ -65,6 +65,15 @@ def parse_p_miss(text: str) -> PMiss:
 
 def run_prepare(options: PrepareOptions, *, as_json: bool) -> None:
     """Write everything and print what to run next."""
+    result = prepare(options)
+    if as_json:
+        print(json.dumps(result))
+    else:
+        _print(result)
+
+
+def prepare(options: PrepareOptions) -> dict[str, Any]:
+    """Write everything and return what was written, and what to run next."""
     _observed(options, dict.fromkeys(TABLES, 1))  # what is wrong is told before a long read
     data = load_set(options.dataset, options.root)
     configs = _configs(options, data)
@@ -86,7 +95,7 @@ def run_prepare(options: PrepareOptions, *, as_json: bool) -> None:
         name: {table: int(observed[table][:, k].sum()) for table in TABLES}
         for k, name in enumerate(options.names)
     }
-    result = {
+    return {
         "dataset": data.name,
         "method": options.method,
         "out": str(options.out),
@@ -95,10 +104,6 @@ def run_prepare(options: PrepareOptions, *, as_json: bool) -> None:
         "notes": list(data.notes),
         "commands": _commands(options),
     }
-    if as_json:
-        print(json.dumps(result))
-    else:
-        _print(result)
 
 
 def _observed(options: PrepareOptions, sizes: Mapping[TableName, int]) -> Observed:
