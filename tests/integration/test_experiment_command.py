@@ -139,3 +139,17 @@ def test_without_matplotlib_nothing_is_begun(tmp_path):
     refused = run("table", "--out", tmp_path / "out", *ASKED, PYTHONPATH=f"{tmp_path}:{HERE}")
     assert refused.returncode == 2
     assert "pip install 'laser-vfl[plot]', or add --no-plot" in refused.stderr
+
+
+def test_a_real_federation_for_a_run(tmp_path):
+    asked = ["--dataset", "digits", "--methods", "laser-mixed", "--clients", "2", "--seeds", "1"]
+    asked += ["--p-train", "0.1", "--p-test", "0.1", "--epochs", "1", "--no-plot"]
+    done = run("table", "--out", tmp_path, *asked, "--engine", "grpc")
+    assert done.returncode == 0, done.stderr
+    (line,) = map(json.loads, (tmp_path / "results.jsonl").read_text().splitlines())
+    assert line["engine"] == "grpc"
+    # 99 % of the 1347 training samples are somewhere, in batches of 64.
+    assert line["num_steps"] == 21
+    assert set(line["by_client"]) == {"bank", "shop"}
+    assert 0.1 < line["score"] < 1
+    assert "- Engine: grpc." in done.stdout
