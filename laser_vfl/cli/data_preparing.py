@@ -21,7 +21,7 @@ from laser_vfl.config.sentences import first_problem
 from laser_vfl.coordinator.config import CoordinatorConfig
 from laser_vfl.core.errors import ConfigError, DataError
 from laser_vfl.data.missing import TABLES, PMiss, TableName, observed_blocks
-from laser_vfl.data.sets import DataSet, load_set
+from laser_vfl.data.sets import DataSet, load_set, source_of
 from laser_vfl.experiments.settings import settings_for
 
 PORT = 7000  # of the coordinator; clients have the next ones, and 100 more for predictions
@@ -65,11 +65,22 @@ def parse_p_miss(text: str) -> PMiss:
 
 def run_prepare(options: PrepareOptions, *, as_json: bool) -> None:
     """Write everything and print what to run next."""
-    _observed(options, dict.fromkeys(TABLES, 1))  # what is wrong is told before a long read
+    result = prepare(options)
+    if as_json:
+        print(json.dumps(result))
+    else:
+        _print(result)
+
+
+def prepare(options: PrepareOptions) -> dict[str, Any]:
+    """Write everything and return what was written, and what to run next."""
+    # What is wrong with the options is told before a long read.
+    _observed(options, dict.fromkeys(TABLES, 1))
+    configs = _configs(options)
     data = load_set(options.dataset, options.root)
-    configs = _configs(options, data)
     sizes: dict[TableName, int] = {"train": len(data.train), "test": len(data.test)}
     observed = _observed(options, sizes)
+    _check_rows(options, observed)
     use_new_directory(options.out, "--out")
     try:
         _write_tables(options, data, observed)
@@ -86,7 +97,7 @@ def run_prepare(options: PrepareOptions, *, as_json: bool) -> None:
         name: {table: int(observed[table][:, k].sum()) for table in TABLES}
         for k, name in enumerate(options.names)
     }
-    result = {
+    return {
         "dataset": data.name,
         "method": options.method,
         "out": str(options.out),
@@ -95,10 +106,6 @@ def run_prepare(options: PrepareOptions, *, as_json: bool) -> None:
         "notes": list(data.notes),
         "commands": _commands(options),
     }
-    if as_json:
-        print(json.dumps(result))
-    else:
-        _print(result)
 
 
 def _observed(options: PrepareOptions, sizes: Mapping[TableName, int]) -> Observed:
@@ -111,6 +118,16 @@ def _observed(options: PrepareOptions, sizes: Mapping[TableName, int]) -> Observ
     }
 
 
+def _check_rows(options: PrepareOptions, observed: Observed) -> None:
+    for table in TABLES:
+        for k, name in enumerate(options.names):
+            if not observed[table][:, k].any():
+                raise ConfigError(
+                    f"{name} would have no {table} rows",
+                    hint="lower --p-miss, or choose another --seed",
+                )
+
+
 def _write_tables(options: PrepareOptions, data: DataSet, observed: Observed) -> None:
     """Write each organisation's rows: those samples whose block it has."""
     blocks = data.blocks(options.clients)
@@ -120,11 +137,6 @@ def _write_tables(options: PrepareOptions, data: DataSet, observed: Observed) ->
         of_clients = blocks.train if table == "train" else blocks.test
         for k, name in enumerate(options.names):
             rows = np.flatnonzero(observed[table][:, k])
-            if not len(rows):
-                raise DataError(
-                    f"{name} would have no {table} rows",
-                    hint="lower --p-miss, or choose another --seed",
-                )
             arrays: dict[str, npt.NDArray[Any]] = {
                 ID: first_id + rows,
                 BLOCK: of_clients[k][rows],
@@ -134,13 +146,14 @@ def _write_tables(options: PrepareOptions, data: DataSet, observed: Observed) ->
         first_id += len(samples)
 
 
-def _configs(options: PrepareOptions, data: DataSet) -> Configs:
+def _configs(options: PrepareOptions) -> Configs:
     """Return the coordinator's configuration and the clients', checked as the daemons will."""
+    source = source_of(options.dataset)
     settings = settings_for(
-        data.name, options.method, p_train=options.p_miss, num_clients=options.clients
+        source.name, options.method, p_train=options.p_miss, num_clients=options.clients
     )
     coordinator = {
-        "federation": data.name,
+        "federation": source.name,
         "listen": f"127.0.0.1:{PORT}",
         "state": "./coordinator-state",
         "clients": list(options.names),
@@ -156,14 +169,14 @@ def _configs(options: PrepareOptions, data: DataSet) -> Configs:
         address = f"127.0.0.1:{PORT + place}"
         tables = {"train": f"{name}_train.npz", "test": f"{name}_test.npz"}
         configs[name] = {
-            "federation": data.name,
+            "federation": source.name,
             "name": name,
             "listen": address,
             "advertise": address,
             "predict_listen": f"127.0.0.1:{PORT + 100 + place}",
             "coordinator": coordinator["listen"],
             "state": f"./{name}-state",
-            "data": {**tables, "id": ID, "label": LABEL, "task": data.task, **settings.data},
+            "data": {**tables, "id": ID, "label": LABEL, "task": source.task, **settings.data},
             "model": settings.model,
             "optimizer": settings.optimizer,
             **_tls(options, name),

@@ -12,12 +12,13 @@ from laser_vfl.cli.experiment_options import (
     parse_numbers_of,
     parse_p,
 )
+from laser_vfl.cli.organisations import NAMES
 from laser_vfl.experiments.ablations import ABLATIONS, METHOD
 from laser_vfl.experiments.expansion import Grid
 from laser_vfl.experiments.names import METHODS, known
 
 SCALABLE: Final = tuple(name for name in METHODS if name != "vfedtrans")
-MAX_CLIENTS: Final = 64
+MAX_CLIENTS: Final = len(NAMES)
 
 
 @dataclass(frozen=True)

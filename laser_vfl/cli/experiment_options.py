@@ -125,7 +125,8 @@ def _pair(text: str, option: str, example: str) -> tuple[str, str]:
 def _count(text: str, option: str, least: int, most: int) -> int:
     if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
         raise ConfigError(
-            f"{option}: {quoted(text)} is no number from {least} to {most}", hint="write digits"
+            f"{option}: {quoted(text)} is no number from {least} to {most}",
+            hint="write one of these",
         )
     return int(text)
 

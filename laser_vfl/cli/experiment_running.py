@@ -14,12 +14,12 @@ from laser_vfl.cli.experiment_report import check_matplotlib, show_report
 from laser_vfl.core.errors import ExitCode
 from laser_vfl.data.sets import load_set
 from laser_vfl.experiments.case import Case
+from laser_vfl.experiments.case_settings import settings_hash
 from laser_vfl.experiments.costs import Costs
 from laser_vfl.experiments.engines import ENGINES, check_engine
 from laser_vfl.experiments.expansion import Grid, expand
 from laser_vfl.experiments.record import write_record
 from laser_vfl.experiments.results_file import ResultsFile, missing, read_lines
-from laser_vfl.experiments.settings_hash import settings_hash
 from laser_vfl.experiments.workers import Failure, Outcome, run_cases
 
 FAILURES = "failures.log"
@@ -53,7 +53,14 @@ def run_experiment(kind: str, grid: Grid, options: RunOptions) -> int:
     cases = expand(grid)
     hashes = {case.key(): settings_hash(case) for case in cases}
     write_record(options.out, kind, _notes(grid.datasets, options))
-    code = _run_missing(cases, hashes, options)
+    try:
+        code = _run_missing(cases, hashes, options)
+    except Interrupted as interrupt:
+        # Counted in the file: the signal may have come between a line and whoever counts it.
+        num_done = len(cases) - len(_left(cases, hashes, options))
+        kept = f"{num_done} of {len(cases)} runs are kept in {options.out}"
+        _say(f"interrupted; {kept}, and the same command goes on from there")
+        return interrupt.exit_code
     if read_lines(options.out):
         show_report(options.out, plot=options.plot, as_json=options.as_json)
     return code
@@ -69,39 +76,35 @@ def _notes(datasets: tuple[str, ...], options: RunOptions) -> dict[str, list[str
 def _run_missing(cases: list[Case], hashes: dict[str, str], options: RunOptions) -> int:
     """Run what is not in OUT yet; return the exit code of what failed, or 0."""
     with ResultsFile(options.out) as file:
-        lines = read_lines(options.out)
-        left = missing(cases, lines, lambda case: hashes[case.key()], options.engine)
-        costs = Costs(lines)
-        left = costs.longest_first(left)
+        costs = Costs(read_lines(options.out))
+        left = costs.longest_first(_left(cases, hashes, options))
         jobs = options.jobs or os.cpu_count() or 1
         num_done = len(cases) - len(left)
         _say(f"{len(cases)} runs, {num_done} of them done already; {jobs} at a time")
         failures: list[Failure] = []
-        num_ended = 0
-        try:
-            with (
-                _interruptible(),
-                ExperimentProgress(left, costs, jobs) as progress,
-                closing(run_cases(left, options.engine, options.data, jobs)) as outcomes,
-            ):
-                for outcome in outcomes:
-                    if outcome.failure:
-                        failures.append(outcome.failure)
-                        _note(outcome, options.out)
-                    else:
-                        settings = hashes[outcome.case.key()]
-                        file.append(outcome.case, settings, options.engine, outcome.results)
-                        num_ended += 1
-                    progress.ended(outcome)
-        except Interrupted as interrupt:
-            kept = f"{num_done + num_ended} of {len(cases)} runs are kept in {options.out}"
-            _say(f"interrupted; {kept}, and the same command goes on from there")
-            return interrupt.exit_code
-    if failures:
-        _say(f"{len(failures)} of {len(cases)} runs failed; see {options.out / FAILURES}")
-        codes = {failure.exit_code for failure in failures}
-        return codes.pop() if len(codes) == 1 else int(ExitCode.STOPPED)
-    return int(ExitCode.OK)
+        with (
+            _interruptible(),
+            ExperimentProgress(left, costs, jobs) as progress,
+            closing(run_cases(left, options.engine, options.data, jobs)) as outcomes,
+        ):
+            for outcome in outcomes:
+                if outcome.failure:
+                    failures.append(outcome.failure)
+                    _note(outcome, options.out)
+                else:
+                    settings = hashes[outcome.case.key()]
+                    file.append(outcome.case, settings, options.engine, outcome.results)
+                progress.ended(outcome)
+    if not failures:
+        return int(ExitCode.OK)
+    _say(f"{len(failures)} of {len(cases)} runs failed; see {options.out / FAILURES}")
+    codes = {failure.exit_code for failure in failures}
+    return int(codes.pop() if len(codes) == 1 else ExitCode.STOPPED)
+
+
+def _left(cases: list[Case], hashes: dict[str, str], options: RunOptions) -> list[Case]:
+    lines = read_lines(options.out)
+    return missing(cases, lines, lambda case: hashes[case.key()], options.engine)
 
 
 def _note(outcome: Outcome, out: Path) -> None:

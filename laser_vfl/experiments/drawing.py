@@ -1,6 +1,6 @@
 """The hand that draws all pictures of experiments: colours, letters, axes and files."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -82,6 +82,23 @@ def legend(figure: Figure, methods: Iterable[str], left: float, top: float) -> N
         labelspacing=0.8,
         handlelength=2.4,
         borderaxespad=0,
+    )
+
+
+def draw_line(
+    axes: Axes, method: str, x: Sequence[float], y: Sequence[float], error: Sequence[float]
+) -> None:
+    """Draw the points of a method, joined, with their error bars."""
+    strong = LOOKS[method].strong
+    axes.errorbar(
+        x,
+        y,
+        error,
+        linewidth=line_width(method),
+        elinewidth=1.0,
+        markersize=6.5 if strong else 5.5,
+        zorder=4 if strong else 3,
+        **style(method),  # type: ignore[arg-type]
     )
 
 

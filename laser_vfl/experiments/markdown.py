@@ -37,8 +37,11 @@ def notes_under(cells: Cells, notes: Sequence[str]) -> list[str]:
 
 def _settings_notes(found: Sequence[Line]) -> list[str]:
     notes = []
-    changes = {tuple(sorted(line["changes"].items())) for line in found if not line["variant"]}
-    if changed := sorted(change for change in changes if change):
+    every = set.intersection(*(set(line["changes"].items()) for line in found))
+    changes = {
+        tuple(sorted(every if line["variant"] else line["changes"].items())) for line in found
+    }
+    if changed := sorted((change for change in changes if change), key=str):
         sets = [", ".join(f"{name}={value}" for name, value in change) for change in changed]
         some = "Some runs" if len(changes) > 1 else "All runs"
         notes.append(f"{some} have changed settings: {'; or '.join(sets)}.")

@@ -8,18 +8,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 
 from laser_vfl.experiments.case import PMiss
 from laser_vfl.experiments.cells import Cell, Cells, Value
-from laser_vfl.experiments.drawing import (
-    INK,
-    LOOKS,
-    MEDIUM,
-    QUIET,
-    SMALL,
-    legend,
-    line_width,
-    page,
-    panel,
-    style,
-)
+from laser_vfl.experiments.drawing import INK, MEDIUM, QUIET, SMALL, draw_line, legend, page, panel
 from laser_vfl.experiments.markdown import seeds_of
 from laser_vfl.experiments.names import DATASETS, METHODS, UNITS
 from laser_vfl.experiments.score_report import described
@@ -61,15 +50,12 @@ def _draw(axes: Axes, cells: Cells, methods: list[str], value: Callable[[Cell], 
     for number, method in enumerate(methods):
         aside = 0.05 * (number - (len(methods) - 1) / 2)
         found = sorted((p.num_clients, value(c)) for p, c in cells.items() if p.method == method)
-        axes.errorbar(
+        draw_line(
+            axes,
+            method,
             [count + aside for count, _ in found],
             [each.mean for _, each in found],
             [each.std or 0.0 for _, each in found],
-            linewidth=line_width(method),
-            elinewidth=1.0,
-            markersize=6.5 if LOOKS[method].strong else 5.5,
-            zorder=4 if LOOKS[method].strong else 3,
-            **style(method),  # type: ignore[arg-type]
         )
 
 

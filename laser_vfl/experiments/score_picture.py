@@ -13,11 +13,10 @@ from laser_vfl.experiments.drawing import (
     MEDIUM,
     QUIET,
     SMALL,
+    draw_line,
     legend,
-    line_width,
     page,
     panel,
-    style,
 )
 from laser_vfl.experiments.markdown import seeds_of
 from laser_vfl.experiments.names import DATASETS, METHODS, UNITS
@@ -76,15 +75,12 @@ def _draw(axes: Axes, cells: Cells, methods: Sequence[str], tested: Sequence[PMi
         aside = DODGE * (number - (len(methods) - 1) / 2)
         row = {p.p_test: (p, cell) for p, cell in cells.items() if p.method == method}
         found = [(x + aside, *row[p]) for x, p in enumerate(tested) if p in row]
-        axes.errorbar(
+        draw_line(
+            axes,
+            method,
             [x for x, _, _ in found],
             [cell.value.mean for _, _, cell in found],
             [_bar(cell, low) for _, _, cell in found],
-            linewidth=line_width(method),
-            elinewidth=1.0,
-            markersize=6.5 if LOOKS[method].strong else 5.5,
-            zorder=4 if LOOKS[method].strong else 3,
-            **style(method),  # type: ignore[arg-type]
         )
         for x, place, cell in found:
             in_paper = paper_value(place)

@@ -17,7 +17,7 @@ from laser_vfl.core.errors import ExitCode, LaserError
 from laser_vfl.experiments.case import Case, Result
 from laser_vfl.experiments.engines import Engine, engine_named
 
-STOP_S = 15.0
+STOP_S = 30.0
 """How long a worker may take to end what it has started, such as daemons."""
 
 SPAWN = multiprocessing.get_context("spawn")

@@ -33,16 +33,20 @@ SOURCES = (*(recipe.source for recipe in _FILES.values()), digits.SOURCE)
 SET_NAMES = tuple(source.name for source in SOURCES)
 
 
+def source_of(name: str) -> Source:
+    """Return what is known about a data set before it is read."""
+    for source in SOURCES:
+        if source.name == name:
+            return source
+    raise ConfigError(f'there is no data set "{name}"', hint=f"use one of {', '.join(SET_NAMES)}")
+
+
 def load_set(name: str, root: Path | None = None) -> DataSet:
     """Read a data set; `root` is the directory with its files, found by itself if left out."""
-    if name not in SET_NAMES:
-        raise ConfigError(
-            f'there is no data set "{name}"', hint=f"use one of {', '.join(SET_NAMES)}"
-        )
-    if name == digits.SOURCE.name:
+    source = source_of(name)
+    if source is digits.SOURCE:
         return digits.load()
     recipe = _FILES[name]
-    source = recipe.source
     directory = data_root(root)
     found = source.find(directory) if directory else None
     if found is None:

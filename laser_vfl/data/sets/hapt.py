@@ -64,6 +64,5 @@ def _official_table(tree: Tree, table: str) -> Samples:
 
 
 def _numbers(tree: Tree, name: str) -> Floats:
-    with tree.open(name) as file:
-        text = io.TextIOWrapper(file, encoding="ascii")
+    with io.TextIOWrapper(tree.open(name), encoding="ascii") as text:
         return np.loadtxt(text, dtype=np.float32, ndmin=2)

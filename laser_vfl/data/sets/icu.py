@@ -61,8 +61,8 @@ def from_official(tree: Tree) -> DataSet:
             number = re.fullmatch(r".*/(\d+)\.txt", name)
             if number is None:
                 continue
-            with tree.open(name) as file:
-                hours, never_changes = _record(io.TextIOWrapper(file, encoding="ascii"))
+            with io.TextIOWrapper(tree.open(name), encoding="ascii") as text:
+                hours, never_changes = _record(text)
             sequences.append(hours)
             static.append(never_changes)
             labels.append(int(died[number[1]]))

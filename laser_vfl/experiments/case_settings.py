@@ -1,0 +1,55 @@
+"""The settings of one run: its data set's YAML with what is changed in it, checked."""
+
+from dataclasses import asdict
+from functools import lru_cache
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from laser_vfl.config.learning import ModelConfig, OptimizerConfig
+from laser_vfl.config.places import Places
+from laser_vfl.config.sentences import first_problem
+from laser_vfl.core.errors import ConfigError
+from laser_vfl.core.settings import TrainingSettings
+from laser_vfl.experiments.case import Case, PMiss, hash_of
+from laser_vfl.experiments.settings import SECTIONS, RunSettings, settings_for
+
+CHECKED: Final[dict[str, type[BaseModel]]] = {
+    "training": TrainingSettings,
+    "model": ModelConfig,
+    "optimizer": OptimizerConfig,
+}
+DATA_KEYS: Final = ("class_weights", "labels_at", "tasks", "max_train", "max_test")
+"""What can be changed about data; all but the first are for the engine alone."""
+
+
+def case_settings(case: Case) -> RunSettings:
+    """Return what a run is to be trained with; the seed is the case's own."""
+    found = _settings(case.dataset, case.method, case.p_train, case.num_clients)
+    merged: dict[str, dict[str, Any]] = {name: dict(found[name]) for name in SECTIONS}
+    for name, value in case.changes:
+        section, _, key = name.partition(".")
+        if section not in merged or (section == "data" and key not in DATA_KEYS):
+            raise ConfigError(
+                f"--set: there is no {name}",
+                hint=f"use training.…, model.…, optimizer.…, data.{', data.'.join(DATA_KEYS)}",
+            )
+        merged[section][key] = value
+    for section, model in CHECKED.items():
+        try:
+            model.model_validate(merged[section])
+        except ValidationError as error:
+            problem = first_problem(error, model, Places())
+            where = f"--set {section}.{problem.where}".removesuffix(".")
+            raise ConfigError(problem.message, hint=problem.hint, where=where) from None
+    return RunSettings(**merged)
+
+
+def settings_hash(case: Case) -> str:
+    """Return the hash of a run's settings, which is kept beside its scores."""
+    return hash_of(asdict(case_settings(case)))
+
+
+@lru_cache(1024)
+def _settings(dataset: str, method: str, p_train: PMiss, num_clients: int) -> dict[str, Any]:
+    return asdict(settings_for(dataset, method, p_train=p_train, num_clients=num_clients))
