@@ -148,7 +148,15 @@ class Simulation:
             model = method.representation(parts, place)
             head = method.fusion(parts, place) if has_head else None
         task = labels.task if labels is not None else "multiclass"
-        learner = Learner(place, model, head, task=task, optimizer=self._optimizer, method=method)
+        learner = Learner(
+            place,
+            model,
+            head,
+            task=task,
+            optimizer=self._optimizer,
+            method=method,
+            scratch=method.scratch(place, alignment),
+        )
         inputs = torch.from_numpy(encoding.apply(table))
         if labels is None or not has_head:
             return Member(learner, alignment, inputs)

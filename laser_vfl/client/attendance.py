@@ -347,7 +347,7 @@ class Attendance:
             exchange_options(record.settings, len(self._roster)),
             self._look,
             self._accuse,
-            masked_gradients=record.settings.masked_gradients,
+            pair_keys=record.settings.masked_gradients or record.settings.method == "vfedtrans",
         )
         self._session.progress.use(links)
         self._reception.open(links)

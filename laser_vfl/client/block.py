@@ -14,7 +14,7 @@ from torch import nn
 from laser_vfl.client.config import ClientConfig, ModelConfig
 from laser_vfl.client.files import Stamp, stamp
 from laser_vfl.client.forgotten import Forgotten
-from laser_vfl.core.alignment import Group
+from laser_vfl.core.alignment import ClientAlignment
 from laser_vfl.core.errors import DataError, LaserError, MismatchError
 from laser_vfl.core.fusion import Task
 from laser_vfl.core.keystream import subkey
@@ -274,12 +274,12 @@ def build_learner(
     device: torch.device,
     own: OwnModels = NO_MODELS,
     *,
-    groups: Sequence[Group] = (),
+    alignment: ClientAlignment | None = None,
     own_key: bytes = b"",
 ) -> Learner:
     """Build this client's learner for a run, of which it is known who has labels (`heads`).
 
-    `groups` are those of the training tables. `own_key` is this client's secret; only noise is
+    `alignment` is that of the training table. `own_key` is this client's secret; only noise is
     drawn from it.
     """
     method = method_named(settings.method)
@@ -288,7 +288,7 @@ def build_learner(
         num_clients=len(roster),
         heads=method.heads(mask_of(roster.index(name) for name in heads)),
         settings=settings,
-        groups=tuple(groups),
+        groups=alignment.groups if alignment else (),
     )
     representation, fusion = build_models(config, block, place, own)
     return Learner(
@@ -301,6 +301,7 @@ def build_learner(
         precision=config.precision,
         release=release_of(config.privacy.clip, config.privacy.noise, own_key),
         method=method,
+        scratch=method.scratch(place, alignment) if alignment else None,
     )
 
 

@@ -50,13 +50,13 @@ class Links:
         changed: Changed = lambda: None,
         accuse: Accuse = lambda peer, reason: None,
         *,
-        masked_gradients: bool = False,
+        pair_keys: bool = False,
     ) -> None:
         self.run = run
         self.me = me
         self.roster = roster
         self.inbox = Inbox()
-        self.keys = PairKeys(run, me) if masked_gradients else None
+        self.keys = PairKeys(run, me) if pair_keys else None
         self.news = asyncio.Event()
         self._credentials = credentials
         self._options = options

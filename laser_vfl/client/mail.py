@@ -90,14 +90,13 @@ class Mail:
         Whoever masks with us holds a row of this step too, so its representation has come, and
         with it, before it, its key.
         """
-        kind, keys = pb.FRAME_KIND_GRADIENT, self._links.keys
-        assert keys is not None
+        kind = pb.FRAME_KIND_GRADIENT
         frames = []
         for share in plan.shares:
             mask_rd = mask_for(
                 plan,
                 share,
-                lambda peer: keys.key_of(self._peers[peer]),
+                self.key_of,
                 generation=self._view.generation,
                 width=gradient_bpd.shape[2],
             )
@@ -181,6 +180,15 @@ class Mail:
     def wait_for_acknowledgements(self, step: int, peers: Sequence[int]) -> None:
         """Wait until these have our representations of an evaluation."""
         self._take([(peer, pb.FRAME_KIND_EVALUATED, step) for peer in peers])
+
+    def key_of(self, peer: int) -> bytes:
+        """Return the key shared with a peer, from which something has come already."""
+        assert self._links.keys is not None
+        return self._links.keys.key_of(self._peers[peer])
+
+    def as_received(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor as those see it whom it was sent to."""
+        return tensor.to(self._wire_dtype).to(tensor.dtype)
 
     def check(self) -> None:
         """Raise if what is under way has to end; who waits for nobody would not notice."""

@@ -377,7 +377,7 @@ class Participation:
                 heads,
                 means.device,
                 means.own,
-                groups=record.tables["train"].groups,
+                alignment=record.tables["train"],
                 own_key=means.state.own_key(),
             )
 

@@ -16,6 +16,7 @@ from laser_vfl.client.config import ClientConfig
 from laser_vfl.client.device import Host, num_threads
 from laser_vfl.client.evaluating import begin_evaluation, evaluate_step, scores_of
 from laser_vfl.client.exchange import Exchange
+from laser_vfl.client.federating import federate_step
 from laser_vfl.client.inbox import Interrupted
 from laser_vfl.client.mail import Mail, NoMail
 from laser_vfl.client.observer import Observer
@@ -29,8 +30,9 @@ from laser_vfl.client.view import MemberView
 from laser_vfl.core.errors import DataError
 from laser_vfl.core.learner import Learner
 from laser_vfl.core.release import __version__
-from laser_vfl.core.schedule import Schedule, in_order
+from laser_vfl.core.schedule import in_order
 from laser_vfl.core.subsets import clients_in, has, mask_of
+from laser_vfl.core.timeline import Timeline
 
 log = logging.getLogger(__name__)
 
@@ -69,13 +71,9 @@ class Work:
         self._own = own
         self._progress = progress
         settings = record.settings
-        self._schedule = Schedule(
-            record.tables["train"].groups,
-            seed=settings.seed,
-            batch_size=settings.batch_size,
-            batching=settings.batching,
-        )
-        self.num_training_steps = settings.epochs * self._schedule.steps_per_epoch
+        groups = record.tables["train"].groups
+        self._timeline = Timeline(settings, groups, len(record.roster))
+        self.num_training_steps = self._timeline.num_steps
         self._tests = list(in_order(record.tables["test"].groups, settings.batch_size))
         self._evaluation = begin_evaluation(learner, block, record.tables["test"])
         self._num_evaluated = 0
@@ -86,7 +84,6 @@ class Work:
         self._has_said_what_leaves = False
         self._unmasked: UnmaskedRows | None = None
         if settings.masked_gradients and block.labels is not None:
-            groups = record.tables["train"].groups
             self._unmasked = UnmaskedRows(groups, learner.place, record.roster)
         self._addresses: dict[str, str] = {}
         """Where members were last seen."""
@@ -96,7 +93,7 @@ class Work:
             config.name,
             state,
             self.num_training_steps,
-            self._schedule.steps_per_epoch,
+            self._timeline.steps_per_epoch,
             progress,
             record.run,
         )
@@ -209,28 +206,41 @@ class Work:
             )
 
     def _train(self, view: MemberView, mail: Mail) -> None:
-        exchange, epochs = self._exchange("train", mail), self.record.settings.epochs
+        exchange = self._exchange("train", mail)
         every = self.record.settings.checkpoint_every
         for number in range(self.next_step, self.num_training_steps):
             self._check(mail)
             participants = view.participants(number)
-            step = self._schedule.step(number)
-            plan = self._learner.plan(step, exchange.alignment, participants)
             if self._unmasked is not None:
                 self._unmasked.look(participants)
-            loss = None
-            if plan is not None:
-                progress = number // self._schedule.steps_per_epoch / epochs
-                try:
-                    loss = train_step(exchange, plan, progress)
-                except Interrupted:
-                    self._progress.num_redone += 1
-                    raise
+            try:
+                is_done, loss = self._step(exchange, number, participants)
+            except Interrupted:
+                self._progress.num_redone += 1
+                raise
+            if is_done:
                 self._log.applied(number, view.generation, participants)
             self._progress.next_step = number + 1
             self._observer.step_done(number + 1, loss)
             if (number + 1) % every == 0 or number + 1 == self.num_training_steps:
                 self._checkpoint(number + 1, view.generation)
+
+    def _step(
+        self, exchange: Exchange, number: int, participants: int
+    ) -> tuple[bool, float | None]:
+        """Do a step; return whether anything in it concerned this client, and its head's loss."""
+        moment = self._timeline.moment(number)
+        if moment.chunk is not None:
+            own_key = self._state.own_key()
+            return federate_step(exchange, moment.chunk, number, participants, own_key), None
+        assert moment.step is not None
+        plan = self._learner.plan(moment.step, exchange.alignment, participants)
+        if plan is None:
+            return False, None
+        if moment.stage == "distillation":
+            self._learner.distil(exchange.inputs(plan), plan, moment.progress)
+            return True, None
+        return True, train_step(exchange, plan, moment.progress)
 
     def _evaluate(self, view: MemberView, mail: Mail) -> None:
         """Score what this client predicts; batches that the others have done it does alone."""
@@ -294,6 +304,6 @@ class Work:
             "model": self._own.left_out_of(self._config.model),
         }
         self._writer.wait()
-        self._state.write_model(record.run, learner.models, manifest)
+        self._state.write_model(record.run, learner.published, manifest)
         self.is_done = True
         log.info("trained %d steps; the model is in %s", num_steps, self._state.path)

@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from laser_vfl.core.alignment import ClientAlignment
 from laser_vfl.core.fusion import Task, weighted_loss
+from laser_vfl.core.joint_components import JointComponents
 from laser_vfl.core.learner_state import Buffers, read_state, restore_state
 from laser_vfl.core.method import Method
 from laser_vfl.core.noise import Phase, Release
@@ -52,6 +53,7 @@ class Learner:
         precision: Literal["float32", "bfloat16"] = "float32",
         release: Release | None = None,
         method: Method | None = None,
+        scratch: JointComponents | None = None,
     ) -> None:
         self.place = place
         self.method = method or Method()
@@ -59,6 +61,9 @@ class Learner:
         self.models = nn.ModuleDict({"representation": representation})
         if fusion is not None:
             self.models["fusion"] = fusion
+        self.scratch = scratch
+        if scratch is not None:
+            self.models["scratch"] = scratch
         self.models.to(self.device).train()
         self.task: Task = task
         self._precision = precision
@@ -118,6 +123,21 @@ class Learner:
     def released(self, own_bd: torch.Tensor, phase: Phase, step: int) -> torch.Tensor:
         """Return what leaves this client of representations in host memory."""
         return own_bd if self._release is None else self._release.batch(own_bd, phase, step)
+
+    def distil(self, inputs: torch.Tensor, plan: Plan, progress: float) -> None:
+        """Learn what joint components look like from here; nobody else is needed for it."""
+        assert self.scratch is not None
+        self._reseed(Purpose.REPRESENTATION_NOISE, plan.step)
+        loss = self.method.distillation_loss(
+            self.models["representation"], self.scratch, inputs, torch.from_numpy(plan.rows)
+        )
+        torch.autograd.backward(loss)
+        self.update(progress)
+
+    @property
+    def published(self) -> nn.ModuleDict:
+        """The models without what only training needs."""
+        return nn.ModuleDict({k: model for k, model in self.models.items() if k != "scratch"})
 
     def columns(self, peer: int) -> torch.Tensor | None:
         """Return which columns of this client's representation a peer gets; None means all."""

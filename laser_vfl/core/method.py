@@ -12,7 +12,9 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from laser_vfl.core.alignment import ClientAlignment
 from laser_vfl.core.fusion import Task, fused_representations
+from laser_vfl.core.joint_components import JointComponents
 from laser_vfl.core.place import Place
 from laser_vfl.core.plan import Plan
 from laser_vfl.core.randomness import Purpose, random_words
@@ -69,6 +71,20 @@ class Method:
     def fusion(self, parts: Parts, place: Place) -> nn.Module:
         """Build what turns representations into outputs."""
         return parts.fusion()
+
+    def scratch(self, place: Place, alignment: ClientAlignment) -> JointComponents | None:
+        """Build what stages before the training leave behind; it is no part of the model."""
+        return None
+
+    def distillation_loss(
+        self,
+        representation: nn.Module,
+        components: JointComponents,
+        inputs: torch.Tensor,
+        rows: torch.Tensor,
+    ) -> torch.Tensor:
+        """Return what is made smaller in the stage of distillation, where there is one."""
+        raise AssertionError("this method has no such stage")
 
     def columns(self, place: Place, peer: int) -> torch.Tensor | None:
         """Return which columns of a client's representation concern a peer; None means all."""

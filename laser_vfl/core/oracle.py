@@ -15,12 +15,17 @@ from laser_vfl.core.exchange import (
     rows_at,
     spread,
 )
+from laser_vfl.core.joint_components import JointComponents
+from laser_vfl.core.joint_svd import Chunk
 from laser_vfl.core.learner import Learner
 from laser_vfl.core.noise import Phase
 from laser_vfl.core.plan import Plan, Share
-from laser_vfl.core.schedule import Schedule
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.core.subsets import has, mask_of
+from laser_vfl.core.timeline import Timeline
+
+_KEY = bytes(32)
+"""Masks come off to the last bits, whatever their keys are."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +46,9 @@ class Oracle:
         self._members = dict(sorted(members.items()))
         self._settings = settings
         groups = next(iter(self._members.values())).alignment.groups
-        self._schedule = Schedule(
-            groups,
-            seed=settings.seed,
-            batch_size=settings.batch_size,
-            batching=settings.batching,
-        )
-        self.num_steps = settings.epochs * self._schedule.steps_per_epoch
+        num_clients = next(iter(self._members.values())).learner.place.num_clients
+        self._timeline = Timeline(settings, groups, num_clients)
+        self.num_steps = self._timeline.num_steps
 
     def run(
         self,
@@ -71,21 +72,60 @@ class Oracle:
         All participants compute. Of these, only `appliers` apply it, without them all do; the
         others drop it without a trace.
         """
+        moment = self._timeline.moment(number)
+        if moment.chunk is not None:
+            self._exchange(moment.chunk, participants, appliers)
+            return {}
         plans = self._plans(number, participants)
+        if moment.stage == "distillation":
+            self._distil(plans, moment.progress, appliers)
+            return {}
         dropping = [c for c in plans if appliers is not None and not has(appliers, c)]
         for client in dropping:
             self._members[client].learner.begin_step()
         losses = self._losses(plans)
         if losses:
             torch.autograd.backward(list(losses.values()))
-        progress = number // self._schedule.steps_per_epoch / self._settings.epochs
         for client in plans:
             learner = self._members[client].learner
             if client in dropping:
                 learner.drop_step()
             else:
-                learner.update(progress)
+                learner.update(moment.progress)
         return {client: loss.item() for client, loss in losses.items()}
+
+    def _exchange(self, chunk: Chunk, participants: int, appliers: int | None) -> None:
+        """Have a chunk shown by both parties and gathered, or turned and kept."""
+        if chunk.clients & ~participants:
+            return
+        applying = participants if appliers is None else appliers
+        computing = self._components(chunk.computer)
+        if chunk.upward:
+            parts = [
+                self._components(k).shown(self._members[k].inputs, chunk, _KEY, _KEY)
+                for k in chunk.parties
+            ]
+            if has(applying, chunk.computer):
+                computing.gather(chunk, [self._crossed(part) for part in parts])
+            return
+        turned = self._crossed(computing.turned(chunk))
+        for k in chunk.parties:
+            if has(applying, k):
+                self._components(k).keep(chunk, turned)
+
+    def _crossed(self, rows: torch.Tensor) -> torch.Tensor:
+        return crossing(rows, self._settings.wire_precision)
+
+    def _components(self, client: int) -> JointComponents:
+        scratch = self._members[client].learner.scratch
+        assert scratch is not None
+        return scratch
+
+    def _distil(self, plans: Mapping[int, Plan], progress: float, appliers: int | None) -> None:
+        for client, plan in plans.items():
+            if appliers is None or has(appliers, client):
+                member = self._members[client]
+                member.learner.distil(member.inputs[torch.from_numpy(plan.rows)], plan, progress)
 
     def losses(self, number: int, participants: int) -> dict[int, torch.Tensor]:
         """Return the loss of every head in a step, as functions of all members' parameters."""
@@ -118,7 +158,8 @@ class Oracle:
         return losses
 
     def _plans(self, number: int, participants: int) -> dict[int, Plan]:
-        step = self._schedule.step(number)
+        step = self._timeline.moment(number).step
+        assert step is not None
         plans = {
             client: member.learner.plan(step, member.alignment, participants)
             for client, member in self._members.items()

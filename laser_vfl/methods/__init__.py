@@ -8,6 +8,7 @@ from laser_vfl.methods.laser import Laser
 from laser_vfl.methods.local import Local
 from laser_vfl.methods.plug import Plug
 from laser_vfl.methods.standard import Standard
+from laser_vfl.methods.vfedtrans import VFedTrans
 
 METHODS: dict[MethodName, type[Method]] = {
     "laser": Laser,
@@ -16,6 +17,7 @@ METHODS: dict[MethodName, type[Method]] = {
     "ensemble": Ensemble,
     "combinatorial": Combinatorial,
     "plug": Plug,
+    "vfedtrans": VFedTrans,
 }
 
 
