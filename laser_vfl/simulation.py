@@ -12,12 +12,15 @@ import torch
 from laser_vfl.core.alignment import DIGEST_BYTES, align_rows
 from laser_vfl.core.errors import DataError
 from laser_vfl.core.evaluation import decide
-from laser_vfl.core.learner import Learner, OptimizerSettings, Place, initial_randomness
+from laser_vfl.core.learner import Learner, OptimizerSettings, initial_randomness
+from laser_vfl.core.method import Parts
 from laser_vfl.core.metrics import r2
 from laser_vfl.core.oracle import Member, Oracle
+from laser_vfl.core.place import Place
 from laser_vfl.core.settings import TrainingSettings
-from laser_vfl.core.subsets import mask_of
+from laser_vfl.core.subsets import has, mask_of
 from laser_vfl.data import Encoding, LabelEncoding, Table, TableSpec
+from laser_vfl.methods import method_named
 from laser_vfl.models import build_fusion, build_representation
 
 Array = npt.NDArray[Any]
@@ -33,7 +36,7 @@ def simulate(blocks: Blocks, labels: Labels, **options: Any) -> "Simulation":
 
 
 class Simulation:
-    """LASER-VFL with the manners of scikit-learn: `fit`, `predict`, `score`.
+    """A method with the manners of scikit-learn: `fit`, `predict`, `score`.
 
     `blocks` has an array (samples, ...) for each client, in roster order, all of the same samples;
     a row that is NaN throughout is a block that the client does not have. `labels` is one array for
@@ -57,13 +60,15 @@ class Simulation:
         self._optimizer = optimizer
         defaults = {"representation_dim": 32, "batch_size": 128, "epochs": 20}
         self.settings = TrainingSettings.model_validate(defaults | training)
+        self._method = method_named(self.settings.method)
 
     def fit(self, blocks: Blocks, labels: Labels) -> Self:
         """Train from scratch, in the steps that a real federation would take."""
         arrays = _as_arrays(blocks)
         by_client = _labels_by_client(labels, tuple(arrays), _num_samples(arrays))
         self.roster = tuple(arrays)
-        self._heads = mask_of(k for k, name in enumerate(self.roster) if name in by_client)
+        labelled = mask_of(k for k, name in enumerate(self.roster) if name in by_client)
+        self._heads = self._method.heads(labelled)
         held = {name: np.flatnonzero(_observed(array)) for name, array in arrays.items()}
         alignments = align_rows([_digests(rows) for rows in held.values()])
         self._encodings: dict[str, Encoding] = {}
@@ -115,27 +120,33 @@ class Simulation:
 
     def _member(self, client: int, name: str, table: Table, alignment: Any) -> Member:
         representation, hidden, fusion = self._models
-        width = self.settings.representation_dim
+        width, method = self.settings.representation_dim, self._method
         encoding = self._encodings[name] = Encoding.fit(table)
         labels = LabelEncoding.fit(table, self._spec) if table.labels is not None else None
-        head = None
-        with initial_randomness(self.settings.seed, client):
-            model = build_representation(
+        num_outputs = labels.num_outputs if labels else 0
+        parts = Parts(
+            lambda shape: build_representation(
                 representation,
-                input_shape=encoding.input_shape,
+                input_shape=shape,
                 representation_dim=width,
                 hidden=hidden,
                 options={},
-            )
-            if labels is not None:
-                head = build_fusion(
-                    fusion, representation_dim=width, num_outputs=labels.num_outputs, options={}
-                )
-        place = Place(client, len(self.roster), self._heads, self.settings)
+            ),
+            lambda: build_fusion(
+                fusion, representation_dim=width, num_outputs=num_outputs, options={}
+            ),
+            encoding.input_shape,
+            num_outputs,
+        )
+        place = Place(client, len(self.roster), self._heads, self.settings, alignment.groups)
+        has_head = has(self._heads, client)
+        with initial_randomness(self.settings.seed, client):
+            model = method.representation(parts, place)
+            head = method.fusion(parts, place) if has_head else None
         task = labels.task if labels is not None else "multiclass"
-        learner = Learner(place, model, head, task=task, optimizer=self._optimizer)
+        learner = Learner(place, model, head, task=task, optimizer=self._optimizer, method=method)
         inputs = torch.from_numpy(encoding.apply(table))
-        if labels is None:
+        if labels is None or not has_head:
             return Member(learner, alignment, inputs)
         self._labels[name] = labels
         self._classes[name] = _classes(labels, table)
@@ -147,28 +158,36 @@ class Simulation:
         """Return, for each head, a decision for each sample and which samples it holds."""
         if tuple(arrays) != self.roster:
             raise DataError(f"expected the blocks {', '.join(self.roster)}, in this order")
-        num = _num_samples(arrays)
-        width = self.settings.representation_dim
-        total_nd, count_n = torch.zeros(num, width), torch.zeros(num)
         held = {name: _observed(array) for name, array in arrays.items()}
-        for name, array in arrays.items():
-            rows = np.flatnonzero(held[name])
-            table = self._table(name, array[rows], None, rows)
-            inputs = torch.from_numpy(self._encodings[name].apply(table))
-            learner = self._learners[name]
-            for start in range(0, len(rows), ROWS_AT_ONCE):
-                piece = torch.from_numpy(rows[start : start + ROWS_AT_ONCE])
-                part = inputs[start : start + ROWS_AT_ONCE]
-                total_nd[piece] += learner.embed(part)
-                count_n[piece] += 1
-        mean_nd = total_nd / count_n.clamp(min=1)[:, None]
+        shown = {name: self._embedded(name, array, held[name]) for name, array in arrays.items()}
+        return {name: (self._decisions(name, shown, held), held[name]) for name in self._labels}
+
+    def _embedded(self, name: str, array: Array, held: Array) -> Array:
+        """Return what a client contributes to predictions of the samples that it holds."""
+        rows = np.flatnonzero(held)
+        table = self._table(name, array[rows], None, rows)
+        inputs = torch.from_numpy(self._encodings[name].apply(table))
+        pieces = torch.split(inputs, ROWS_AT_ONCE)
+        return torch.cat([self._learners[name].embed(piece) for piece in pieces]).numpy()
+
+    def _decisions(self, name: str, shown: dict[str, Array], held: dict[str, Array]) -> Array:
+        """Return what the head of a client decides, 0 for samples that it does not hold."""
+        learner, mine = self._learners[name], held[name]
+        place, method = learner.place, learner.method
         answers = {}
-        for name in self._labels:
-            learner = self._learners[name]
-            with learner.evaluating():
-                outputs = learner.models["fusion"](mean_nd).float()
-            answers[name] = (decide(learner.task, outputs).numpy(), held[name])
-        return answers
+        for k, other in enumerate(self.roster):
+            if has(method.asks(place), k):
+                both, columns = mine & held[other], self._learners[other].columns(place.client)
+                rows = shown[other] if columns is None else shown[other][:, columns.numpy()]
+                answers[k] = (np.flatnonzero(both[mine]), rows[both[held[other]]])
+        fused_nd, _ = method.fuse(shown[name], answers, place)
+        decisions = np.zeros(len(mine), dtype=np.float32)
+        with learner.evaluating():
+            outputs_no = method.answers(
+                learner.models["fusion"], torch.from_numpy(fused_nd), learner.task
+            )
+        decisions[mine] = decide(learner.task, outputs_no.float()).numpy()
+        return decisions
 
     def _decoded(self, name: str, values: Array) -> Array:
         labels = self._labels[name]

@@ -344,7 +344,7 @@ class Attendance:
             me,
             self._roster,
             self._credentials,
-            exchange_options(record.settings),
+            exchange_options(record.settings, len(self._roster)),
             self._look,
             self._accuse,
             masked_gradients=record.settings.masked_gradients,

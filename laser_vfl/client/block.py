@@ -14,13 +14,16 @@ from torch import nn
 from laser_vfl.client.config import ClientConfig, ModelConfig
 from laser_vfl.client.files import Stamp, stamp
 from laser_vfl.client.forgotten import Forgotten
+from laser_vfl.core.alignment import Group
 from laser_vfl.core.errors import DataError, LaserError, MismatchError
 from laser_vfl.core.fusion import Task
 from laser_vfl.core.keystream import subkey
-from laser_vfl.core.learner import Learner, OptimizerSettings, Place, initial_randomness
+from laser_vfl.core.learner import Learner, OptimizerSettings, initial_randomness
+from laser_vfl.core.method import Method, Parts
 from laser_vfl.core.noise import Release
+from laser_vfl.core.place import Place
 from laser_vfl.core.settings import TrainingSettings
-from laser_vfl.core.subsets import mask_of
+from laser_vfl.core.subsets import has, mask_of
 from laser_vfl.data import (
     Encoding,
     LabelEncoding,
@@ -30,6 +33,7 @@ from laser_vfl.data import (
     check_tables_apart,
     read_table,
 )
+from laser_vfl.methods import method_named
 from laser_vfl.models import (
     build_fusion,
     build_representation,
@@ -198,44 +202,67 @@ def check_noise(config: ClientConfig, block: Block, own: OwnModels = NO_MODELS) 
     if own.representation is None and ":" in model.representation and width is None:
         return
     if config.privacy.noise:
-        _check_noise(config, _representation(config, block, width or 1, own))
+        shape = block.encoding.input_shape
+        _check_noise(config, _representation(config, shape, width or 1, own))
 
 
 def build_models(
-    config: ClientConfig,
-    block: Block,
-    settings: TrainingSettings,
-    client: int,
-    own: OwnModels = NO_MODELS,
+    config: ClientConfig, block: Block, place: Place, own: OwnModels = NO_MODELS
 ) -> tuple[nn.Module, nn.Module | None]:
     """Build this client's representation model and head, and check that they fit the federation."""
+    settings = place.settings
     width = settings.representation_dim
-    model = config.model
     if config.representation_dim not in (None, width):
         raise MismatchError(
             f"this client expects {config.representation_dim}, the federation has {width}",
             where=config.where("representation_dim"),
             hint="agree on one width with the coordinator",
         )
-    with initial_randomness(settings.seed, client):
-        representation = _representation(config, block, width, own)
-        with _placed(config.where("model.representation")):
-            check_representation(representation, block.encoding.input_shape, width)
-        _check_noise(config, representation)
-        if block.labels is None:
+    method, parts = method_named(settings.method), _parts(config, block, width, own)
+    _check_release(config, method)
+    with initial_randomness(settings.seed, place.client):
+        representation = method.representation(parts, place)
+        if not has(place.heads, place.client):
             return representation, None
         with _placed(config.where("model.fusion")):
-            num_outputs = block.labels.num_outputs
-            fusion = own.fusion_or(
-                lambda: build_fusion(
-                    model.fusion,
-                    representation_dim=width,
-                    num_outputs=num_outputs,
-                    options=model.fusion_options,
-                )
+            return representation, method.fusion(parts, place)
+
+
+def _parts(config: ClientConfig, block: Block, width: int, own: OwnModels) -> Parts:
+    """Return how to build what the configuration names; each is checked as it is built."""
+    num_outputs = block.labels.num_outputs if block.labels else 0
+    model = config.model
+
+    def representation(input_shape: tuple[int, ...]) -> nn.Module:
+        built = _representation(config, input_shape, width, own)
+        with _placed(config.where("model.representation")):
+            check_representation(built, input_shape, width)
+        _check_noise(config, built)
+        return built
+
+    def fusion() -> nn.Module:
+        built = own.fusion_or(
+            lambda: build_fusion(
+                model.fusion,
+                representation_dim=width,
+                num_outputs=num_outputs,
+                options=model.fusion_options,
             )
-            check_fusion(fusion, width, num_outputs)
-    return representation, fusion
+        )
+        check_fusion(built, width, num_outputs)
+        return built
+
+    return Parts(representation, fusion, block.encoding.input_shape, num_outputs)
+
+
+def _check_release(config: ClientConfig, method: Method) -> None:
+    """Refuse bounds and noise for what is no representation."""
+    if config.privacy.clip is not None and not method.releases_representations:
+        raise MismatchError(
+            "bounds and noise are for methods in which a client lets out one representation",
+            where=config.where("privacy.clip"),
+            hint="leave `privacy` out, or agree on training.method: laser with the coordinator",
+        )
 
 
 def build_learner(
@@ -247,21 +274,25 @@ def build_learner(
     device: torch.device,
     own: OwnModels = NO_MODELS,
     *,
+    groups: Sequence[Group] = (),
     own_key: bytes = b"",
 ) -> Learner:
-    """Build this client's learner for a run whose heads are known.
+    """Build this client's learner for a run, of which it is known who has labels (`heads`).
 
-    `own_key` is this client's secret; only noise is drawn from it.
+    `groups` are those of the training tables. `own_key` is this client's secret; only noise is
+    drawn from it.
     """
-    client = roster.index(config.name)
-    representation, fusion = build_models(config, block, settings, client, own)
+    method = method_named(settings.method)
+    place = Place(
+        client=roster.index(config.name),
+        num_clients=len(roster),
+        heads=method.heads(mask_of(roster.index(name) for name in heads)),
+        settings=settings,
+        groups=tuple(groups),
+    )
+    representation, fusion = build_models(config, block, place, own)
     return Learner(
-        Place(
-            client=client,
-            num_clients=len(roster),
-            heads=mask_of(roster.index(name) for name in heads),
-            settings=settings,
-        ),
+        place,
         representation,
         fusion,
         task=block.task,
@@ -269,6 +300,7 @@ def build_learner(
         device=device,
         precision=config.precision,
         release=release_of(config.privacy.clip, config.privacy.noise, own_key),
+        method=method,
     )
 
 
@@ -279,13 +311,15 @@ def release_of(clip: float | None, noise: float, own_key: bytes) -> Release | No
     return Release(clip, noise, subkey(own_key, b"noise") if own_key else b"")
 
 
-def _representation(config: ClientConfig, block: Block, width: int, own: OwnModels) -> nn.Module:
+def _representation(
+    config: ClientConfig, input_shape: tuple[int, ...], width: int, own: OwnModels
+) -> nn.Module:
     model = config.model
     with _placed(config.where("model.representation")):
         return own.representation_or(
             lambda: build_representation(
                 model.representation,
-                input_shape=block.encoding.input_shape,
+                input_shape=input_shape,
                 representation_dim=width,
                 hidden=model.hidden,
                 options=model.representation_options,

@@ -123,7 +123,8 @@ class ClientDaemon:
 
         server = PeerServer(str(config.listen), credentials, add_peer_calls, audit.refused)
         stack.push_async_callback(server.stop)
-        await server.start(serving.current.model.settings if serving.current else None)
+        model = serving.current.model if serving.current else None
+        await server.start(model.settings if model else None, len(model.roster) if model else 0)
         stack.callback(representing.close)
         self.address = str(config.advertise or server.address)
         to = coordinator_of(config.federation)

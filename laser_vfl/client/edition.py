@@ -14,6 +14,7 @@ from laser_vfl.client.digest_index import Digests
 from laser_vfl.client.holdings import Holdings
 from laser_vfl.client.naming import Naming
 from laser_vfl.client.published import PublishedModel
+from laser_vfl.core.subsets import has
 from laser_vfl.wire.sizes import most_rows
 
 SPREAD_S = 2.0
@@ -76,10 +77,17 @@ class Edition:
     @property
     def max_rows(self) -> int:
         """How many samples fit into one question to a peer and its answer."""
-        return most_rows(self.model.settings)
+        return most_rows(self.model.settings, len(self.model.roster))
 
     @property
     def subject(self) -> Subject:
         """What peers are asked about."""
         model, settings = self.model, self.model.settings
-        return Subject(model.run, settings.representation_dim, model.wire_dtype, settings.max_norm)
+        width = settings.exchanged_width(len(model.roster))
+        return Subject(model.run, width, model.wire_dtype, settings.max_norm)
+
+    @property
+    def asked(self) -> list[str]:
+        """Whom predictions with this model need."""
+        asked = self.model.method.asks(self.model.place)
+        return [name for k, name in enumerate(self.model.roster) if has(asked, k)]

@@ -21,6 +21,8 @@ def begin_evaluation(
     table, labels = block.test, block.labels
     if table is None or labels is None or table.targets is None or table.labelled is None:
         return None
+    if not has(learner.place.heads, learner.place.client):
+        return None
     return Evaluation(
         learner,
         subsets_to_score(learner.place.client, alignment.groups),
@@ -35,12 +37,12 @@ def evaluate_step(
 ) -> None:
     """Send representations of a batch of test rows; a head collects its predictions."""
     learner, mail, kind = exchange.learner, exchange.mail, pb.FRAME_KIND_EVALUATION
-    plan = exchange.plan(step, participants)
+    plan = learner.plan(step, exchange.alignment, participants, predicts=True)
     if plan is None:
         return
     own_bd = exchange.host.to_host(learner.embed(exchange.inputs(plan)))
     sent_bd = learner.released(own_bd, Phase.EVALUATION, plan.step)
-    mail.send_rows(kind, plan.step, sent_bd, plan.teachers)
+    exchange.send(kind, plan, sent_bd)
     if not plan.has_head:
         mail.wait_for_acknowledgements(plan.step, [share.peer for share in plan.teachers])
         return

@@ -9,9 +9,9 @@ from laser_vfl.client.device import Host
 from laser_vfl.client.inbox import Kind
 from laser_vfl.client.mail import Mail, NoMail
 from laser_vfl.core.alignment import ClientAlignment
+from laser_vfl.core.exchange import columns_at, columns_spread
 from laser_vfl.core.learner import Learner
-from laser_vfl.core.plan import Plan, plan_step
-from laser_vfl.core.schedule import Step
+from laser_vfl.core.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -24,16 +24,21 @@ class Exchange:
     table: EncodedTable
     alignment: ClientAlignment
 
-    def plan(self, step: Step, participants: int) -> Plan | None:
-        """Return what this client does in a step; None when nothing there concerns it."""
-        plan = plan_step(
-            step,
-            self.alignment,
-            client=self.learner.place.client,
-            participants=participants,
-            heads=self.learner.place.heads,
-        )
-        return plan if plan is not None and plan.learns else None
+    @property
+    def width(self) -> int:
+        """How wide the rows are that clients send each other."""
+        place = self.learner.place
+        return place.settings.exchanged_width(place.num_clients)
+
+    def send(self, kind: Kind, plan: Plan, tensor_bd: torch.Tensor) -> None:
+        """Push to each teacher what concerns it of the rows that it holds too."""
+        columns = {share.peer: self.learner.columns(share.peer) for share in plan.teachers}
+        if all(columns[share.peer] is None for share in plan.teachers):
+            self.mail.send_rows(kind, plan.step, tensor_bd, plan.teachers)
+            return
+        for share in plan.teachers:
+            rows_bc = columns_at(tensor_bd, columns[share.peer])
+            self.mail.send_rows(kind, plan.step, rows_bc, [share])
 
     def inputs(self, plan: Plan) -> torch.Tensor:
         """Return the features of a step's rows, on the device."""
@@ -51,13 +56,16 @@ class Exchange:
 
     def stack(self, plan: Plan, kind: Kind, own_bd: torch.Tensor) -> torch.Tensor:
         """Wait for all representations and return them as (b, p, d) on the device."""
-        received = self.mail.receive(kind, plan.step, plan.shares, own_bd.shape[1])
+        received = self.mail.receive(kind, plan.step, plan.shares, self.width)
         stack_bpd = self.host.blank(len(plan.rows), len(plan.blocks), own_bd.shape[1])
         stack_bpd[:, plan.blocks.index(plan.client)] = own_bd
         for share in plan.shares:
             column = plan.blocks.index(share.peer)
+            rows_rd = columns_spread(
+                received[share.peer], self.learner.columns(share.peer), own_bd.shape[1]
+            )
             if share.positions is None:
-                stack_bpd[:, column] = received[share.peer]
+                stack_bpd[:, column] = rows_rd
             else:
-                stack_bpd[torch.from_numpy(share.positions), column] = received[share.peer]
+                stack_bpd[torch.from_numpy(share.positions), column] = rows_rd
         return self.host.to_device(stack_bpd)

@@ -68,20 +68,16 @@ class Mail:
             frames.append((share.peer, whole))
         self._loop.call_soon_threadsafe(self._links.send, kind, frames)
 
-    def send_columns(
+    def send_each(
         self,
         kind: Kind,
         step: int,
-        tensor_bpd: torch.Tensor,
-        columns: Mapping[int, int],
+        parts: Mapping[int, torch.Tensor],
         shares: Sequence[Share],
     ) -> None:
-        """Push to each peer the rows that it holds too, of its own column."""
+        """Push to each peer the rows that it holds too, of its own part."""
         frames = [
-            (
-                share.peer,
-                self._frame(kind, step, tensor_bpd[:, columns[share.peer]], share.positions),
-            )
+            (share.peer, self._frame(kind, step, parts[share.peer], share.positions))
             for share in shares
         ]
         self._loop.call_soon_threadsafe(self._links.send, kind, frames)

@@ -47,6 +47,7 @@ from laser_vfl.core.errors import (
     printable,
 )
 from laser_vfl.core.learner import Learner
+from laser_vfl.core.place import Place
 from laser_vfl.core.purpose import Purpose, Scheme
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.wire.audit import Audit
@@ -176,9 +177,11 @@ class Participation:
             log.warning("ids are compared under the secret that all clients share, not by ecdh")
         self._scheme, self.roster = welcome.scheme, welcome.roster
         self._dry_runs.tell_all(NotReady("the coordinator lost touch", hint="ask again"))
-        place = welcome.roster.index(config.name)
-        build_models(config, self._block, welcome.settings, place, self._means.own)
-        await self._means.peer_server.expect(welcome.settings)
+        me = welcome.roster.index(config.name)
+        heads = 1 << me if self._block.labels else 0  # whoever else has labels, this one might
+        place = Place(me, len(welcome.roster), heads, welcome.settings)
+        build_models(config, self._block, place, self._means.own)
+        await self._means.peer_server.expect(welcome.settings, len(welcome.roster))
         if self._is_known:  # so this is not the start, and time has passed
             self._is_fresh = False
         self._is_known = True
@@ -374,6 +377,7 @@ class Participation:
                 heads,
                 means.device,
                 means.own,
+                groups=record.tables["train"].groups,
                 own_key=means.state.own_key(),
             )
 

@@ -46,18 +46,18 @@ class PeerServer:
         self._server: Server | None = None
         self._stopping: set[asyncio.Task[None]] = set()
 
-    async def start(self, settings: TrainingSettings | None) -> None:
+    async def start(self, settings: TrainingSettings | None, num_clients: int) -> None:
         """Listen, with the limits of the settings that are known by now, if any are."""
-        options = peer_server_options(settings)
+        options = peer_server_options(settings, num_clients)
         self._server = await self._serve(self._listen, options)
         self.address, self._options = self._server.address, options
 
-    async def expect(self, settings: TrainingSettings) -> None:
+    async def expect(self, settings: TrainingSettings, num_clients: int) -> None:
         """Take messages as large as a run of these settings needs; not for while it trains.
 
         When that changes something, streams of peers that predict break, and they open new ones.
         """
-        options = peer_server_options(settings)
+        options = peer_server_options(settings, num_clients)
         if options == self._options or self._server is None:
             return
         log.debug("serving peers anew, with %s", options)

@@ -29,7 +29,7 @@ async def predict(
     edition = serving.ready()
     if edition.head is None:
         raise NotReady(
-            f"{serving.config.name} has no labels, and so no head to predict with",
+            f"{serving.config.name} has no head to predict with",
             hint=f"ask {' or '.join(edition.model.heads)}",
         )
     check_request(edition, request)

@@ -1,8 +1,9 @@
 """A trained model as it is served: read from the state directory, complete in itself."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,11 +14,14 @@ from laser_vfl.client.block import OwnModels, release_of
 from laser_vfl.client.config import ClientConfig
 from laser_vfl.client.digest_index import Digests
 from laser_vfl.core.errors import DataError, LaserError
-from laser_vfl.core.exchange import WIRE_DTYPES
+from laser_vfl.core.exchange import WIRE_DTYPES, columns_at
+from laser_vfl.core.method import Method, Parts
 from laser_vfl.core.noise import Release
+from laser_vfl.core.place import Place
 from laser_vfl.core.settings import TrainingSettings
-from laser_vfl.core.subsets import mask_of
+from laser_vfl.core.subsets import has, mask_of
 from laser_vfl.data import Encoding, LabelEncoding
+from laser_vfl.methods import method_named
 from laser_vfl.models import build_fusion, build_representation
 
 ROWS_AT_ONCE = 1024
@@ -54,6 +58,29 @@ class PublishedModel:
     release: Release | None = None
     """How representations leave this client: as in training, whatever is configured since."""
 
+    @cached_property
+    def method(self) -> Method:
+        """How it was trained, and predicts."""
+        return method_named(self.settings.method)
+
+    @cached_property
+    def place(self) -> Place:
+        """Where this client stands among those it was trained with."""
+        return place_of(self.me, self.roster, self.heads, self.settings)
+
+    def is_asked_by(self, name: str) -> bool:
+        """Tell whether another client needs this one's block when it predicts."""
+        if name not in self.roster:  # who has no certificate; there the name says nothing
+            return bool(self.method.asks(self.place))
+        peer = place_of(self.roster.index(name), self.roster, self.heads, self.settings)
+        return has(self.method.asks(peer), self.me)
+
+    def concerning(self, own_nd: torch.Tensor, name: str) -> torch.Tensor:
+        """Return those columns of representations that another client uses."""
+        if name not in self.roster:
+            return own_nd
+        return columns_at(own_nd, self.method.columns(self.place, self.roster.index(name)))
+
     @property
     def wire_dtype(self) -> torch.dtype:
         """The type in which representations travel."""
@@ -66,7 +93,10 @@ class PublishedModel:
 
     def represent(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return representations (n, d) in host memory."""
-        rows_nd = self._run("representation", inputs)
+        task = self.labels.task if self.labels else "multiclass"
+        rows_nd = self._run(
+            lambda rows: self.method.embed(self.models, rows, self.place, task), inputs
+        )
         return rows_nd if self.release is None else self.release.clipped(rows_nd)
 
     def released(
@@ -82,11 +112,14 @@ class PublishedModel:
         return self.release.people(own_nd, names)
 
     def outputs(self, fused_nd: torch.Tensor) -> torch.Tensor:
-        """Return the head's outputs for averaged representations, in host memory."""
-        return self._run("fusion", fused_nd)
+        """Return the head's outputs for representations put together, in host memory."""
+        assert self.labels is not None
+        fusion, task = self.models["fusion"], self.labels.task
+        return self._run(lambda rows: self.method.answers(fusion, rows, task), fused_nd)
 
-    def _run(self, name: str, rows: torch.Tensor) -> torch.Tensor:
-        module = self.models[name]
+    def _run(
+        self, module: Callable[[torch.Tensor], torch.Tensor], rows: torch.Tensor
+    ) -> torch.Tensor:
         with torch.inference_mode(), self._autocast():
             if len(rows) <= ROWS_AT_ONCE:
                 return _at_host(module(rows.to(self.device)))
@@ -133,13 +166,15 @@ def _from_manifest(
     stored = manifest["scores"] or {}
     name = SCORE_NAMES[labels.task] if labels else ""
     privacy = manifest.get("privacy")
-    models = _build(manifest["model"], encoding, labels, settings, own)
+    heads = tuple(map(str, manifest["heads"]))
+    place = place_of(roster.index(config.name), roster, heads, settings)
+    models = _build(manifest["model"], encoding, labels, place, own)
     models.load_state_dict(parameters)
     return PublishedModel(
         run=str(manifest["run"]),
         me=roster.index(config.name),
         roster=roster,
-        heads=tuple(map(str, manifest["heads"])),
+        heads=heads,
         addresses={str(k): str(v) for k, v in manifest["addresses"].items()},
         settings=settings,
         num_steps=int(manifest["num_steps"]),
@@ -174,32 +209,44 @@ def _build(
     model: Mapping[str, Any],
     encoding: Encoding,
     labels: LabelEncoding | None,
-    settings: TrainingSettings,
+    place: Place,
     own: OwnModels,
 ) -> nn.ModuleDict:
     """Build modules to load parameters into; what they are initialised with does not matter."""
     for name in ("representation", "fusion") if labels else ("representation",):
         if model[name] is None and getattr(own, name) is None:
             raise DataError(f"it was trained with a {name} given in Python; give it again")
-    width = settings.representation_dim
-    models = nn.ModuleDict()
-    models["representation"] = own.representation_or(
-        lambda: build_representation(
-            model["representation"],
-            input_shape=encoding.input_shape,
-            representation_dim=width,
-            hidden=model["hidden"],
-            options=model["representation_options"],
-        )
-    )
-    if labels is not None:
-        num_outputs = labels.num_outputs
-        models["fusion"] = own.fusion_or(
+    width, method = place.settings.representation_dim, method_named(place.settings.method)
+    num_outputs = labels.num_outputs if labels else 0
+    parts = Parts(
+        lambda shape: own.representation_or(
+            lambda: build_representation(
+                model["representation"],
+                input_shape=shape,
+                representation_dim=width,
+                hidden=model["hidden"],
+                options=model["representation_options"],
+            )
+        ),
+        lambda: own.fusion_or(
             lambda: build_fusion(
                 model["fusion"],
                 representation_dim=width,
                 num_outputs=num_outputs,
                 options=model["fusion_options"],
             )
-        )
+        ),
+        encoding.input_shape,
+        num_outputs,
+    )
+    models = nn.ModuleDict({"representation": method.representation(parts, place)})
+    if labels is not None:
+        models["fusion"] = method.fusion(parts, place)
     return models
+
+
+def place_of(
+    client: int, roster: Sequence[str], heads: Sequence[str], settings: TrainingSettings
+) -> Place:
+    """Return where a client stands among those that a model was trained with."""
+    return Place(client, len(roster), mask_of(roster.index(name) for name in heads), settings)

@@ -92,10 +92,13 @@ class Representing:
         holdings = edition.holdings  # of this moment: they may be replaced at any other
         rows = holdings.find(digests)
         places = np.flatnonzero(rows >= 0)
-        own_nd = torch.empty(0, settings.representation_dim)
+        if not edition.model.is_asked_by(caller.name):
+            places = places[:0]
+        own_nd = torch.empty(0, settings.exchanged_width(len(edition.model.roster)))
         if len(places):
             inputs = holdings.inputs(rows[places])
             own_nd = await edition.representation.submit(inputs)
+            own_nd = edition.model.concerning(own_nd, caller.name)
             if edition.model.release is not None:
                 own_nd = await self._released(edition, own_nd, digests[places], inputs)
             unfit = Bounds(settings.max_norm, dtype).unfit_to_send(own_nd.numpy())

@@ -14,7 +14,6 @@ from laser_vfl.client.answers import Answer
 from laser_vfl.client.asking import Asker
 from laser_vfl.client.digest_index import Digests
 from laser_vfl.client.edition import Edition
-from laser_vfl.core.subsets import mask_of
 
 MIN_HOLD_UP_S = 0.003
 MAX_HOLD_UP_S = 0.02
@@ -134,7 +133,7 @@ class _Round:
         self._asked_at = time.monotonic()
         self._askers = {
             name: askers[name]
-            for name in self._edition.model.roster
+            for name in self._edition.asked
             if name in askers and name in self._edition.model.addresses
         }
         digests = [traveller.digests for traveller in self._travellers]
@@ -206,18 +205,15 @@ def _between(answer: Answer | None, begin: int, end: int) -> Answer | None:
 def _fuse(
     edition: Edition, own_nd: npt.NDArray[np.float32], answers: Mapping[str, Answer | None]
 ) -> tuple[torch.Tensor, npt.NDArray[np.uint64]]:
-    """Average the representations of each row, and say whose they are."""
+    """Put the representations of each row together, and say whose they are."""
     model = edition.model
-    total_nd = own_nd.copy()
-    num_blocks = np.ones((len(total_nd), 1), dtype=np.float32)
-    blocks = np.full(len(total_nd), mask_of([model.me]), dtype=np.uint64)
+    given = {}
     for name, answer in answers.items():
         if answer is None or not len(answer.places):
             continue
         # A slice where an answer has all rows: much less work than picking them one by one.
-        everywhere = len(answer.places) == len(total_nd)
-        places = slice(None) if everywhere else answer.places
-        total_nd[places] += answer.representations
-        num_blocks[places] += 1
-        blocks[places] |= np.uint64(mask_of([model.roster.index(name)]))
-    return torch.from_numpy(total_nd / num_blocks), blocks
+        everywhere = len(answer.places) == len(own_nd)
+        places: slice | npt.NDArray[np.uint32] = slice(None) if everywhere else answer.places
+        given[model.roster.index(name)] = (places, answer.representations)
+    fused_nd, blocks = model.method.fuse(own_nd, given, model.place)
+    return torch.from_numpy(fused_nd), blocks

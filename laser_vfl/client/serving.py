@@ -298,7 +298,7 @@ class Serving:
         await asyncio.get_running_loop().run_in_executor(
             self.executor, torch.set_num_threads, threads
         )
-        options = asking_options(model.settings)
+        options = asking_options(model.settings, len(model.roster))
         for asker in self.askers.values():
             asker.expect(options)
         for name, address in model.addresses.items():
@@ -325,7 +325,7 @@ class Serving:
             raise unusable(self._state.path / "models" / run, "naming.safetensors is missing")
         together = self.config.serving.batch_requests
         example = torch.zeros(model.encoding.input_shape)
-        width = model.settings.representation_dim
+        width = model.method.fused_width(model.place)
         return Edition(
             model,
             self._holdings(model, self._served_rows(model.encoding)),

@@ -7,7 +7,7 @@ import torch
 
 from laser_vfl.client.exchange import Exchange
 from laser_vfl.client.mail import Mail, diverged
-from laser_vfl.core.exchange import spread, sum_in_order
+from laser_vfl.core.exchange import columns_at, columns_spread, spread, sum_in_order
 from laser_vfl.core.noise import Phase
 from laser_vfl.core.plan import Plan
 from laser_vfl.v1 import peer_pb2 as pb
@@ -28,12 +28,12 @@ def _step(exchange: Exchange, plan: Plan, progress: float) -> float | None:
     learner, host, mail = exchange.learner, exchange.host, exchange.mail
     assert isinstance(mail, Mail)
     is_masked = learner.place.settings.masked_gradients
-    representation_bd = learner.represent(exchange.inputs(plan), plan.step)
+    representation_bd = learner.represent(exchange.inputs(plan), plan.step, plan.patterns)
     own_bd = host.to_host(representation_bd.detach())
     if not math.isfinite(own_bd.sum()):
         raise diverged(f"the representation of step {plan.step} is not finite")
     sent_bd = learner.released(own_bd, Phase.TRAINING, plan.step)
-    mail.send_rows(pb.FRAME_KIND_REPRESENTATION, plan.step, sent_bd, plan.teachers)
+    exchange.send(pb.FRAME_KIND_REPRESENTATION, plan, sent_bd)
 
     gradients: dict[int, torch.Tensor] = {}
     loss = None
@@ -43,11 +43,17 @@ def _step(exchange: Exchange, plan: Plan, progress: float) -> float | None:
         if is_masked:
             mail.send_masked(plan, gradient_bpd, columns)
         else:
-            mail.send_columns(pb.FRAME_KIND_GRADIENT, plan.step, gradient_bpd, columns, plan.shares)
+            parts = {
+                share.peer: columns_at(
+                    gradient_bpd[:, columns[share.peer]], learner.columns(share.peer)
+                )
+                for share in plan.shares
+            }
+            mail.send_each(pb.FRAME_KIND_GRADIENT, plan.step, parts, plan.shares)
         gradients[plan.client] = gradient_bpd[:, columns[plan.client]]
 
     receive = _receive_sum if is_masked else _receive_each
-    total_bd = receive(mail, plan, gradients, own_bd.shape[1])
+    total_bd = receive(exchange, plan, gradients, own_bd.shape[1])
     torch.autograd.backward(representation_bd, host.to_device(total_bd))
     mail.check()
     learner.update(progress)
@@ -67,20 +73,24 @@ def _learn(exchange: Exchange, plan: Plan, own_bd: torch.Tensor) -> tuple[float,
 
 
 def _receive_each(
-    mail: Mail, plan: Plan, own: Mapping[int, torch.Tensor], width: int
+    exchange: Exchange, plan: Plan, own: Mapping[int, torch.Tensor], width: int
 ) -> torch.Tensor:
     """Wait for every head's gradient; return the sum with the own one, in roster order."""
-    received = mail.receive(pb.FRAME_KIND_GRADIENT, plan.step, plan.teachers, width)
+    mail, learner = exchange.mail, exchange.learner
+    received = mail.receive(pb.FRAME_KIND_GRADIENT, plan.step, plan.teachers, exchange.width)
     gradients = dict(own)
     for share in plan.teachers:
-        gradients[share.peer] = spread(received[share.peer], share.positions, len(plan.rows))
+        rows_rd = columns_spread(received[share.peer], learner.columns(share.peer), width)
+        gradients[share.peer] = spread(rows_rd, share.positions, len(plan.rows))
     return sum_in_order(gradients[client] for client in sorted(gradients))
 
 
 def _receive_sum(
-    mail: Mail, plan: Plan, own: Mapping[int, torch.Tensor], width: int
+    exchange: Exchange, plan: Plan, own: Mapping[int, torch.Tensor], width: int
 ) -> torch.Tensor:
     """Wait for the sum of the others' gradients; return the own one plus it."""
+    mail = exchange.mail
+    assert isinstance(mail, Mail)
     parts = list(own.values())
     if plan.teachers:
         kind, num_rows = pb.FRAME_KIND_GRADIENT, len(plan.rows)

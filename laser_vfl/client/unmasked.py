@@ -4,8 +4,8 @@ import logging
 from collections.abc import Sequence
 
 from laser_vfl.core.alignment import Group
-from laser_vfl.core.learner import Place
 from laser_vfl.core.masking import num_unmasked
+from laser_vfl.core.place import Place
 from laser_vfl.core.subsets import subset_name
 
 log = logging.getLogger(__name__)

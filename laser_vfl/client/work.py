@@ -30,7 +30,7 @@ from laser_vfl.core.errors import DataError
 from laser_vfl.core.learner import Learner
 from laser_vfl.core.release import __version__
 from laser_vfl.core.schedule import Schedule, in_order
-from laser_vfl.core.subsets import mask_of
+from laser_vfl.core.subsets import clients_in, has, mask_of
 
 log = logging.getLogger(__name__)
 
@@ -214,7 +214,8 @@ class Work:
         for number in range(self.next_step, self.num_training_steps):
             self._check(mail)
             participants = view.participants(number)
-            plan = exchange.plan(self._schedule.step(number), participants)
+            step = self._schedule.step(number)
+            plan = self._learner.plan(step, exchange.alignment, participants)
             if self._unmasked is not None:
                 self._unmasked.look(participants)
             loss = None
@@ -273,12 +274,13 @@ class Work:
             scores = None
         num_steps = min(self.next_step, self.num_training_steps)
         block = self._block
+        has_head = has(learner.place.heads, learner.place.client)
         manifest: dict[str, Any] = {
             "release": __version__,
             "federation": self._config.federation,
             "client": self._config.name,
             "roster": record.roster,
-            "heads": record.heads,
+            "heads": [record.roster[k] for k in clients_in(learner.place.heads)],
             "addresses": {**self._state.read_addresses(), **self._addresses},
             "num_steps": num_steps,
             "trained_at": time.time(),
@@ -287,7 +289,7 @@ class Work:
             "precision": self._config.precision,
             "privacy": self._budget,
             "encoding": block.encoding.to_json(),
-            "labels": block.labels.to_json() if block.labels else None,
+            "labels": block.labels.to_json() if block.labels and has_head else None,
             "scores": scores,
             "model": self._own.left_out_of(self._config.model),
         }

@@ -15,6 +15,9 @@ from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.wire.protocol import MAX_POINTS, MAX_TENSOR_BYTES
 from laser_vfl.wire.sizes import item_bytes
 
+MAX_COMBINED = 10
+"""The method `combinatorial` has a predictor for each subset of clients."""
+
 OnLostClient = Literal["continue", "wait"]
 
 
@@ -67,13 +70,30 @@ class CoordinatorConfig(ConfigFile):
         return clients
 
     @model_validator(mode="after")
+    def _check_method(self) -> "CoordinatorConfig":
+        method, num_clients = self.training.method, len(self.clients)
+        if self.training.masked_gradients and method != "laser":
+            raise problem(
+                f"gradients are not masked with method: {method}",
+                "leave it out, or use method: laser",
+                at=("training", "masked_gradients"),
+            )
+        if method == "combinatorial" and num_clients > MAX_COMBINED:
+            raise problem(
+                f"{num_clients} clients would have {2**num_clients - 1} predictors",
+                f"use another method, or at most {MAX_COMBINED} clients",
+                at=("training", "method"),
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_frame_size(self) -> "CoordinatorConfig":
         training = self.training
-        largest = MAX_TENSOR_BYTES // (training.representation_dim * item_bytes(training))
+        width = training.exchanged_width(len(self.clients))
+        largest = MAX_TENSOR_BYTES // (width * item_bytes(training))
         if training.batch_size > largest:
             raise problem(
-                f"expected at most {largest} with representations {training.representation_dim} "
-                f"wide, got {training.batch_size}",
+                f"expected at most {largest} with rows {width} wide, got {training.batch_size}",
                 "lower it: a frame holds one batch and is limited to 64 MiB",
                 at=("training", "batch_size"),
             )

@@ -8,12 +8,12 @@ import numpy.typing as npt
 import torch
 
 from laser_vfl.core.alignment import Group
-from laser_vfl.core.fusion import fused_representations
 from laser_vfl.core.learner import Learner
+from laser_vfl.core.method import guesses
 from laser_vfl.core.metrics import score
 from laser_vfl.core.plan import Plan
 from laser_vfl.core.subsets import clients_in, mask_of, subset_name, subsets_containing
-from laser_vfl.core.tasks import Tasks, all_tasks
+from laser_vfl.core.tasks import all_tasks
 
 MAX_ENUMERATED_BLOCKS = 10
 
@@ -43,8 +43,10 @@ class Evaluation:
         *,
         target_std: float = 1.0,
     ) -> None:
+        self._num_outputs = 1
         self._learner = learner
-        self._subsets = list(subsets)
+        place, method = learner.place, learner.method
+        self._subsets = [subset for subset in subsets if method.scores(subset, place)]
         self._targets = targets
         self._labelled = labelled
         self._target_std = target_std
@@ -55,7 +57,10 @@ class Evaluation:
     def add(self, plan: Plan, representations_bpd: torch.Tensor) -> None:
         """Predict the rows of one batch with every subset of the blocks they have."""
         tasks, subset_n = all_tasks(plan, self._subsets)
-        outputs_no = predict(self._learner, tasks.to(self._learner.device), representations_bpd)
+        outputs_no = self._learner.predict(
+            plan, tasks.to(self._learner.device), representations_bpd
+        )
+        self._num_outputs = outputs_no.shape[1]
         values_n = decide(self._learner.task, outputs_no).cpu().numpy()
         rows_n = plan.rows[tasks.sample_n.numpy()]
         self._predictions[subset_n, rows_n] = values_n
@@ -66,9 +71,14 @@ class Evaluation:
         """Return the content of scores.json."""
         overall = np.zeros(len(self._targets), dtype=np.float32)
         sets = {int(mask): self._observed == mask for mask in np.unique(self._observed) if mask}
-        own = 1 << self._learner.place.client
+        place = self._learner.place
         for mask, rows in sets.items():
-            used = mask if mask in self._subsets else own  # a set that only a lost member made
+            used = self._learner.method.used(mask, place)
+            if not used:
+                overall[rows] = guessed(self._learner, self._num_outputs, len(rows))[rows]
+                continue
+            if used not in self._subsets:  # a set that only a lost member made
+                used = 1 << place.client
             overall[rows] = self._predictions[self._subsets.index(used), rows]
         num_blocks = np.bitwise_count(self._observed)
         everyone = num_blocks > 0
@@ -104,13 +114,12 @@ class Evaluation:
         return {**scores, "num_samples": int(np.count_nonzero(rows))} if counted else dict(scores)
 
 
-def predict(learner: Learner, tasks: Tasks, representations_bpd: torch.Tensor) -> torch.Tensor:
-    """Return the head's outputs for each task."""
-    with learner.evaluating():
-        outputs: torch.Tensor = learner.models["fusion"](
-            fused_representations(tasks, representations_bpd)
-        )
-    return outputs.float()
+def guessed(learner: Learner, num_outputs: int, num: int) -> npt.NDArray[np.float32]:
+    """Return decisions at random for samples that a method has no predictor for."""
+    if learner.task == "regression":
+        return np.zeros(num, dtype=np.float32)
+    chances = guesses(num, num_outputs, learner.place, moment=0) - 0.5
+    return decide(learner.task, torch.from_numpy(chances)).float().numpy()
 
 
 def decide(task: str, outputs_no: torch.Tensor) -> torch.Tensor:

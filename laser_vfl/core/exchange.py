@@ -31,6 +31,19 @@ def spread(
     return blank.index_copy(0, torch.from_numpy(positions).to(rows_rd.device), rows_rd)
 
 
+def columns_at(tensor_bd: torch.Tensor, columns: torch.Tensor | None) -> torch.Tensor:
+    """Return some columns; None means all."""
+    return tensor_bd if columns is None else tensor_bd[..., columns.to(tensor_bd.device)]
+
+
+def columns_spread(rows_bc: torch.Tensor, columns: torch.Tensor | None, width: int) -> torch.Tensor:
+    """Return (b, width) with these columns at their places and zeros elsewhere."""
+    if columns is None:
+        return rows_bc
+    blank = rows_bc.new_zeros((len(rows_bc), width))
+    return blank.index_copy(1, columns.to(rows_bc.device), rows_bc)
+
+
 def sum_in_order(parts: Iterable[torch.Tensor]) -> torch.Tensor:
     """Add tensors from left to right, so that the result does not depend on who was faster.
 

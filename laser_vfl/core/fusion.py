@@ -25,9 +25,20 @@ def head_loss(
     targets_b: torch.Tensor,
     label_weights_b: torch.Tensor,
 ) -> torch.Tensor:
-    """Return this head's part of the step's loss. A label weight of 0 leaves a row out."""
-    outputs_no = fusion(fused_representations(tasks, representations_bpd)).float()
-    losses_n = sample_losses(task, outputs_no, targets_b[tasks.sample_n])
+    """Return the loss of a head that predicts from averages."""
+    outputs_no = fusion(fused_representations(tasks, representations_bpd))
+    return weighted_loss(task, tasks, outputs_no, targets_b, label_weights_b)
+
+
+def weighted_loss(
+    task: Task,
+    tasks: Tasks,
+    outputs_no: torch.Tensor,
+    targets_b: torch.Tensor,
+    label_weights_b: torch.Tensor,
+) -> torch.Tensor:
+    """Return a head's part of the step's loss. A label weight of 0 leaves a row out."""
+    losses_n = sample_losses(task, outputs_no.float(), targets_b[tasks.sample_n])
     return (losses_n * tasks.weight_n * label_weights_b[tasks.sample_n]).sum()
 
 

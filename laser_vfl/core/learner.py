@@ -1,7 +1,7 @@
 """One client's representation model and fusion head, and how a step's gradient changes them."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
@@ -10,14 +10,17 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from laser_vfl.core.fusion import Task, head_loss
+from laser_vfl.core.alignment import ClientAlignment
+from laser_vfl.core.fusion import Task, weighted_loss
 from laser_vfl.core.learner_state import Buffers, read_state, restore_state
+from laser_vfl.core.method import Method
 from laser_vfl.core.noise import Phase, Release
 from laser_vfl.core.optimizers import without_compiler
-from laser_vfl.core.plan import Plan
+from laser_vfl.core.place import Place
+from laser_vfl.core.plan import Plan, plan_step
 from laser_vfl.core.randomness import Purpose, torch_seed
-from laser_vfl.core.settings import TrainingSettings
-from laser_vfl.core.tasks import Tasks, sample_tasks
+from laser_vfl.core.schedule import Step
+from laser_vfl.core.tasks import Tasks
 
 _OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
@@ -34,16 +37,6 @@ class OptimizerSettings:
     lr_floor: float = 0.0
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a learner stands in its federation: all that its randomness and weights depend on."""
-
-    client: int
-    num_clients: int
-    heads: int
-    settings: TrainingSettings
-
-
 class Learner:
     """The models of one client with their optimiser. It computes; it neither sends nor waits."""
 
@@ -58,8 +51,10 @@ class Learner:
         device: torch.device | None = None,
         precision: Literal["float32", "bfloat16"] = "float32",
         release: Release | None = None,
+        method: Method | None = None,
     ) -> None:
         self.place = place
+        self.method = method or Method()
         self.device = device or torch.device("cpu")
         self.models = nn.ModuleDict({"representation": representation})
         if fusion is not None:
@@ -85,27 +80,52 @@ class Learner:
         self._buffers.restore()
         self._optimizer.zero_grad(set_to_none=True)
 
-    def represent(self, inputs: torch.Tensor, step: int) -> torch.Tensor:
-        """Return the representations (b, d) of a batch, ready to be differentiated."""
+    def plan(
+        self, step: Step, alignment: ClientAlignment, participants: int, *, predicts: bool = False
+    ) -> Plan | None:
+        """Return what this client does in a step; None when nothing there concerns it."""
+        place, method = self.place, self.method
+        uses = method.predicts_from if predicts else method.learns_from
+        plan = plan_step(
+            step,
+            alignment,
+            client=place.client,
+            participants=participants,
+            heads=place.heads,
+            uses=lambda observed: uses(observed, place),
+        )
+        return plan if plan is not None and plan.learns else None
+
+    def represent(
+        self, inputs: torch.Tensor, step: int, patterns: Sequence[int] = ()
+    ) -> torch.Tensor:
+        """Return the representations (b, d) of a batch, ready to be differentiated.
+
+        `patterns` are the observed sets that occur in it.
+        """
         self._reseed(Purpose.REPRESENTATION_NOISE, step)
+        model = self.models["representation"]
         with self._running_statistics("representation", len(inputs)), self._autocast():
-            representation_bd: torch.Tensor = self.models["representation"](inputs)
+            representation_bd = self.method.represent(model, inputs, self.place, patterns)
         return self._clipped(representation_bd.float())
 
     def embed(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the representations (b, d) of a batch as they are when predicting."""
         with self.evaluating():
-            representation_bd: torch.Tensor = self.models["representation"](inputs)
+            representation_bd = self.method.embed(self.models, inputs, self.place, self.task)
         return self._clipped(representation_bd.float())
 
     def released(self, own_bd: torch.Tensor, phase: Phase, step: int) -> torch.Tensor:
         """Return what leaves this client of representations in host memory."""
         return own_bd if self._release is None else self._release.batch(own_bd, phase, step)
 
+    def columns(self, peer: int) -> torch.Tensor | None:
+        """Return which columns of this client's representation a peer gets; None means all."""
+        return self.method.columns(self.place, peer)
+
     def draw_tasks(self, plan: Plan) -> Tasks:
         """Sample the subsets that this client's head predicts in a step."""
-        place = self.place
-        tasks = sample_tasks(plan, place.settings, num_clients=place.num_clients, heads=place.heads)
+        tasks = self.method.tasks(plan, self.place)
         return tasks if self.device.type == "cpu" else tasks.to(self.device)
 
     def loss(
@@ -119,14 +139,16 @@ class Learner:
         """Return this head's part of the step's loss."""
         self._reseed(Purpose.FUSION_NOISE, step)
         with self._running_statistics("fusion", len(tasks.sample_n)), self._autocast():
-            return head_loss(
-                self.models["fusion"],
-                self.task,
-                tasks,
-                representations_bpd,
-                targets_b,
-                label_weights_b,
+            outputs_no = self.method.outputs(self.models["fusion"], tasks, representations_bpd)
+            return weighted_loss(self.task, tasks, outputs_no, targets_b, label_weights_b)
+
+    def predict(self, plan: Plan, tasks: Tasks, representations_bpd: torch.Tensor) -> torch.Tensor:
+        """Return the outputs for tasks of enumerated subsets, as they are when predicting."""
+        with self.evaluating():
+            outputs_no = self.method.predictions(
+                self.models["fusion"], tasks, representations_bpd, plan, self.place, self.task
             )
+        return outputs_no.float()
 
     def update(self, progress: float) -> None:
         """Take an optimiser step; `progress` is the share of epochs done."""

@@ -6,10 +6,18 @@ from dataclasses import dataclass
 import torch
 
 from laser_vfl.core.alignment import ClientAlignment
-from laser_vfl.core.exchange import crossing, fan_out, fan_out_summed, rows_at, spread
+from laser_vfl.core.exchange import (
+    columns_at,
+    columns_spread,
+    crossing,
+    fan_out,
+    fan_out_summed,
+    rows_at,
+    spread,
+)
 from laser_vfl.core.learner import Learner
 from laser_vfl.core.noise import Phase
-from laser_vfl.core.plan import Plan, Share, plan_step
+from laser_vfl.core.plan import Plan, Share
 from laser_vfl.core.schedule import Schedule
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.core.subsets import has, mask_of
@@ -32,7 +40,6 @@ class Oracle:
     def __init__(self, members: Mapping[int, Member], settings: TrainingSettings) -> None:
         self._members = dict(sorted(members.items()))
         self._settings = settings
-        self._heads = mask_of(k for k, m in self._members.items() if m.targets is not None)
         groups = next(iter(self._members.values())).alignment.groups
         self._schedule = Schedule(
             groups,
@@ -93,10 +100,11 @@ class Oracle:
             member = self._members[client]
             assert member.targets is not None
             assert member.label_weights is not None
+            own_width = copies[client][client].shape[1]
             columns = [
                 copies[client][client]
                 if block == client
-                else self._received(plan, plans[block], copies[block][client])
+                else self._received(plan, plans[block], copies[block][client], own_width)
                 for block in plan.blocks
             ]
             rows = torch.from_numpy(plan.rows)
@@ -112,16 +120,10 @@ class Oracle:
     def _plans(self, number: int, participants: int) -> dict[int, Plan]:
         step = self._schedule.step(number)
         plans = {
-            client: plan_step(
-                step,
-                member.alignment,
-                client=client,
-                participants=participants,
-                heads=self._heads,
-            )
+            client: member.learner.plan(step, member.alignment, participants)
             for client, member in self._members.items()
         }
-        return {client: plan for client, plan in plans.items() if plan is not None and plan.learns}
+        return {client: plan for client, plan in plans.items() if plan is not None}
 
     def _represent(self, plan: Plan) -> dict[int, torch.Tensor]:
         """Return a copy of a representation for each head that uses it."""
@@ -129,7 +131,7 @@ class Oracle:
         peers = [share.peer for share in plan.teachers]
         own = [plan.client] if plan.has_head else []
         representation_bd = member.learner.represent(
-            member.inputs[torch.from_numpy(plan.rows)], plan.step
+            member.inputs[torch.from_numpy(plan.rows)], plan.step, plan.patterns
         )
         if self._settings.masked_gradients:
             consumers = [*own, *peers]
@@ -142,15 +144,19 @@ class Oracle:
             copies[peer] = member.learner.released(copies[peer], Phase.TRAINING, plan.step)
         return copies
 
-    def _received(self, plan: Plan, sender: Plan, representation_bd: torch.Tensor) -> torch.Tensor:
+    def _received(
+        self, plan: Plan, sender: Plan, representation_bd: torch.Tensor, own_width: int
+    ) -> torch.Tensor:
         """Return what the head of `plan` sees of a sender's representation."""
         sent = _share_with(sender.shares, plan.client)
         taken = _share_with(plan.shares, sender.client)
-        rows_rd = crossing(
-            rows_at(representation_bd, sent.positions),
+        there, here = self._members[sender.client].learner, self._members[plan.client].learner
+        rows_rc = crossing(
+            columns_at(rows_at(representation_bd, sent.positions), there.columns(plan.client)),
             self._settings.wire_precision,
             masked_gradients=self._settings.masked_gradients,
         )
+        rows_rd = columns_spread(rows_rc, here.columns(sender.client), own_width)
         return spread(rows_rd, taken.positions, len(plan.rows))
 
 

@@ -1,6 +1,6 @@
 """What one client does in one step: its rows, and which of them each peer holds too."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,7 @@ class Plan:
     rows: Rows
     observed_b: npt.NDArray[np.uint64]
     blocks: tuple[int, ...]
+    """Those that this client works with in this step."""
     shares: tuple[Share, ...]
     num_samples: int
     has_head: bool
@@ -47,23 +48,42 @@ class Plan:
         """Whether anybody's loss depends on this client in this step."""
         return self.has_head or bool(self.teachers)
 
+    @property
+    def patterns(self) -> list[int]:
+        """The observed sets of the step's rows."""
+        found: list[int] = np.unique(self.observed_b).tolist()
+        return found
+
 
 def plan_step(
-    step: Step, alignment: ClientAlignment, *, client: int, participants: int, heads: int
+    step: Step,
+    alignment: ClientAlignment,
+    *,
+    client: int,
+    participants: int,
+    heads: int,
+    uses: Callable[[int], int] | None = None,
 ) -> Plan | None:
-    """Return the plan of `client`, or None when it has no row in the step or takes no part."""
+    """Return the plan of `client`, or None when it has no row in the step or takes no part.
+
+    `uses` tells which blocks of an observed set the client works with, its own among them, or 0
+    where it leaves such samples out; without it, with all of them.
+    """
     if not has(participants, client):
         return None
     segments = [
-        (alignment.groups[segment.group].observed & participants, segment)
+        (observed, uses(observed) if uses else observed, segment)
         for segment in step.segments
         if segment.group in alignment.rows
+        for observed in (alignment.groups[segment.group].observed & participants,)
     ]
+    segments = [parts for parts in segments if parts[1]]
     if not segments:
         return None
-    sizes = [len(segment.places) for _, segment in segments]
-    masks = [mask for mask, _ in segments]
-    rows = [alignment.rows[segment.group][segment.places] for _, segment in segments]
+    sizes = [len(segment.places) for *_, segment in segments]
+    observed_sets = [observed for observed, *_ in segments]
+    masks = [used for _, used, _ in segments]
+    rows = [alignment.rows[segment.group][segment.places] for *_, segment in segments]
     union = int(np.bitwise_or.reduce(np.array(masks, dtype=np.uint64)))
     blocks = clients_in(union)
     shares = tuple(_share(peer, masks, sizes) for peer in blocks if peer != client)
@@ -71,7 +91,7 @@ def plan_step(
         step=step.number,
         client=client,
         rows=np.concatenate(rows),
-        observed_b=np.repeat(np.array(masks, dtype=np.uint64), sizes),
+        observed_b=np.repeat(np.array(observed_sets, dtype=np.uint64), sizes),
         blocks=blocks,
         shares=shares,
         num_samples=step.num_samples,

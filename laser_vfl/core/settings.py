@@ -4,13 +4,14 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Method = Literal["laser"]
+MethodName = Literal["laser", "local", "standard", "ensemble", "combinatorial", "plug", "vfedtrans"]
 Preset = Literal["default", "paper"]
 Batching = Literal["mixed", "by_pattern"]
 TaskSampling = Literal["per_sample", "per_batch"]
 LossScale = Literal["normalized", "paper"]
 LossDivisor = Literal["batch_size", "rows"]
 SubsetWeight = Literal["heads", "blocks"]
+LossWeighting = Literal["none", "availability"]
 WirePrecision = Literal["float32", "float16", "bfloat16"]
 
 
@@ -23,7 +24,7 @@ class TrainingSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    method: Method = "laser"
+    method: MethodName = "laser"
     representation_dim: Annotated[int, Field(strict=True, ge=1, le=65_536, examples=[32])]
     batch_size: Annotated[int, Field(strict=True, ge=1, le=1_000_000, examples=[128])]
     epochs: Annotated[int, Field(strict=True, ge=1, le=2**31 - 1, examples=[20])]
@@ -34,6 +35,14 @@ class TrainingSettings(BaseModel):
     loss_scale: LossScale = "normalized"
     loss_divisor: LossDivisor = "batch_size"
     subset_weight: SubsetWeight = "heads"
+    loss_weighting: LossWeighting = "none"
+    max_loss_weight: Annotated[
+        float, Field(strict=True, ge=1, le=1e6, allow_inf_nan=False, examples=[10])
+    ] = 10.0
+    drop_probability: Annotated[
+        float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False, examples=[0.25])
+    ] = 0.25
+    distillation_epochs: Annotated[int, Field(strict=True, ge=0, le=2**31 - 1, examples=[20])] = 20
     wire_precision: WirePrecision = "float32"
     max_norm: Annotated[
         float, Field(strict=True, gt=0, le=1e18, allow_inf_nan=False, examples=[1e6])
@@ -50,6 +59,14 @@ class TrainingSettings(BaseModel):
         if isinstance(value, dict) and value.get("preset") == "paper":
             return {**PAPER_PRESET, **value}
         return value
+
+    def exchanged_width(self, num_clients: int) -> int:
+        """Return how wide a row is that one client sends another, or gets back.
+
+        The combinatorial method has a representation for each subset that both are in.
+        """
+        num_subsets = 2 ** max(num_clients - 2, 0) if self.method == "combinatorial" else 1
+        return self.representation_dim * num_subsets
 
 
 PAPER_PRESET: Final = {

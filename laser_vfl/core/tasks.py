@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from laser_vfl.core.alignment import Group
 from laser_vfl.core.plan import Plan
 from laser_vfl.core.randomness import Purpose, random_words
 from laser_vfl.core.settings import TrainingSettings
@@ -27,6 +28,8 @@ class Tasks:
     kept_n: torch.Tensor | None
     sample_n: torch.Tensor
     weight_n: torch.Tensor
+    subset_t: tuple[int, ...] = ()
+    """The subset of each task, where all samples have the same ones."""
 
     def to(self, device: torch.device) -> "Tasks":
         """Return the same tasks on a device."""
@@ -35,11 +38,22 @@ class Tasks:
             kept_n=None if self.kept_n is None else self.kept_n.to(device),
             sample_n=self.sample_n.to(device),
             weight_n=self.weight_n.to(device),
+            subset_t=self.subset_t,
         )
 
 
-def sample_tasks(plan: Plan, settings: TrainingSettings, *, num_clients: int, heads: int) -> Tasks:
-    """Draw a head's tasks: for each sample with m blocks, one subset of each size 1..m."""
+def sample_tasks(
+    plan: Plan,
+    settings: TrainingSettings,
+    *,
+    num_clients: int,
+    heads: int,
+    groups: Sequence[Group] = (),
+) -> Tasks:
+    """Draw a head's tasks: for each sample with m blocks, one subset of each size 1..m.
+
+    `groups` tell how often a subset is observed, if tasks are weighted by that.
+    """
     num_rows, num_blocks = len(plan.observed_b), len(plan.blocks)
     present_bp = _present(plan)
     num_present_b = present_bp.sum(axis=1)
@@ -54,7 +68,33 @@ def sample_tasks(plan: Plan, settings: TrainingSettings, *, num_clients: int, he
     ).reshape(rows_drawn, num_tasks, num_blocks)
     member_btp = _lowest_ranked(words, present_bp, own=plan.blocks.index(plan.client))
     has_head_p = np.array([has(heads, block) for block in plan.blocks])
-    return _weighted(member_btp, num_present_b, has_head_p, plan, settings, num_clients)
+    weight_bt = _weights(member_btp, num_present_b, has_head_p, settings, num_clients)
+    if settings.loss_weighting == "availability":
+        weight_bt *= _rarity(member_btp, plan.blocks, groups, settings.max_loss_weight)
+    return _tasks(member_btp, num_present_b, weight_bt / divisor(plan, settings))
+
+
+def divisor(plan: Plan, settings: TrainingSettings) -> int:
+    """Return what a step's loss is divided by."""
+    return settings.batch_size if settings.loss_divisor == "batch_size" else plan.num_samples
+
+
+def one_task(
+    plan: Plan, averaging_bp: npt.NDArray[np.float32], settings: TrainingSettings
+) -> Tasks:
+    """Return one task for each sample, all of the same weight."""
+    num_rows = len(plan.rows)
+    return Tasks(
+        averaging_btp=torch.from_numpy(averaging_bp[:, None, :]),
+        kept_n=None,
+        sample_n=torch.arange(num_rows),
+        weight_n=torch.full((num_rows,), 1 / divisor(plan, settings)),
+    )
+
+
+def num_observing(groups: Sequence[Group], subset: int) -> int:
+    """Return how many samples have at least these blocks."""
+    return sum(group.size for group in groups if not subset & ~group.observed)
 
 
 def _present(plan: Plan) -> npt.NDArray[np.bool_]:
@@ -78,25 +118,49 @@ def _lowest_ranked(
     return (rank < sizes_t[None, :, None]) & present_bp[:, None, :]
 
 
-def _weighted(
+def _weights(
     member_btp: npt.NDArray[np.bool_],
     num_present_b: npt.NDArray[np.int64],
     has_head_p: npt.NDArray[np.bool_],
-    plan: Plan,
     settings: TrainingSettings,
     num_clients: int,
-) -> Tasks:
-    num_rows, num_tasks, _ = member_btp.shape
-    sizes_t = np.arange(1, num_tasks + 1)
+) -> npt.NDArray[np.float64]:
+    """Return the weight of each task in the sum over all subsets."""
+    sizes_t = np.arange(1, member_btp.shape[1] + 1)
     choices = np.array(
-        [[comb(m - 1, i - 1) if m else 0 for i in sizes_t] for m in range(num_tasks + 1)],
+        [[comb(m - 1, i - 1) if m else 0 for i in sizes_t] for m in range(len(sizes_t) + 1)],
         dtype=np.float64,
     )
     counted = member_btp & has_head_p if settings.subset_weight == "heads" else member_btp
-    weight_bt = choices[num_present_b] / counted.sum(axis=2)
-    weight_bt /= settings.batch_size if settings.loss_divisor == "batch_size" else plan.num_samples
+    weight_bt: npt.NDArray[np.float64] = choices[num_present_b] / counted.sum(axis=2)
     if settings.loss_scale == "normalized":
         weight_bt *= num_clients / (2**num_clients - 1)
+    return weight_bt
+
+
+def _rarity(
+    member_btp: npt.NDArray[np.bool_],
+    blocks: Sequence[int],
+    groups: Sequence[Group],
+    at_most: float,
+) -> npt.NDArray[np.float64]:
+    """Return N / N_I for the subset I of each task, `at_most` where it is more."""
+    bits = np.array([1 << block for block in blocks], dtype=np.uint64)
+    masks, where = np.unique(member_btp @ bits, return_inverse=True)
+    num_samples = sum(group.size for group in groups)
+    rarity = [
+        min(at_most, num_samples / max(num_observing(groups, int(mask)), 1)) for mask in masks
+    ]
+    return np.array(rarity)[where.reshape(member_btp.shape[:2])]
+
+
+def _tasks(
+    member_btp: npt.NDArray[np.bool_],
+    num_present_b: npt.NDArray[np.int64],
+    weight_bt: npt.NDArray[np.float64],
+) -> Tasks:
+    num_rows, num_tasks, _ = member_btp.shape
+    sizes_t = np.arange(1, num_tasks + 1)
     averaging_btp = (member_btp / sizes_t[None, :, None]).astype(np.float32)
     real_bt = sizes_t[None, :] <= num_present_b[:, None]
     sample_bt = np.broadcast_to(np.arange(num_rows)[:, None], real_bt.shape)
@@ -125,5 +189,6 @@ def all_tasks(plan: Plan, subsets: Sequence[int]) -> tuple[Tasks, npt.NDArray[np
         kept_n=torch.from_numpy(np.flatnonzero(real_bt)),
         sample_n=torch.from_numpy(sample_n),
         weight_n=torch.ones(len(sample_n)),
+        subset_t=tuple(subsets),
     )
     return tasks, subset_n

@@ -48,35 +48,37 @@ def item_bytes(settings: TrainingSettings) -> int:
     return ITEM_BYTES[settings.wire_precision]
 
 
-def frame_bytes(settings: TrainingSettings) -> int:
+def frame_bytes(settings: TrainingSettings, num_clients: int) -> int:
     """Return the size of the largest tensor that a frame carries: one for a whole batch."""
-    return settings.batch_size * settings.representation_dim * item_bytes(settings)
+    row = settings.exchanged_width(num_clients) * item_bytes(settings)
+    return settings.batch_size * row
 
 
-def most_rows(settings: TrainingSettings) -> int:
+def most_rows(settings: TrainingSettings, num_clients: int) -> int:
     """Return how many samples a question between clients may be about."""
-    return min(MAX_IDS, MAX_TENSOR_BYTES // _row_bytes(settings))
+    return min(MAX_IDS, MAX_TENSOR_BYTES // _row_bytes(settings, num_clients))
 
 
-def exchange_options(settings: TrainingSettings) -> Options:
+def exchange_options(settings: TrainingSettings, num_clients: int) -> Options:
     """Return what the caller of Exchange allows."""
-    return bounded(receive=frame_bytes(settings), send=frame_bytes(settings))
+    frame = frame_bytes(settings, num_clients)
+    return bounded(receive=frame, send=frame)
 
 
-def asking_options(settings: TrainingSettings) -> Options:
+def asking_options(settings: TrainingSettings, num_clients: int) -> Options:
     """Return what the caller of Represent allows: answers to the longest question."""
-    answer = most_rows(settings) * (_row_bytes(settings) + PLACE_BYTES)
-    return bounded(receive=answer, send=QUESTION_BYTES)
+    row = _row_bytes(settings, num_clients) + PLACE_BYTES
+    return bounded(receive=most_rows(settings, num_clients) * row, send=QUESTION_BYTES)
 
 
-def peer_server_options(settings: TrainingSettings | None) -> Options:
+def peer_server_options(settings: TrainingSettings | None, num_clients: int = 0) -> Options:
     """Return what a client takes from its peers; without settings nobody sends frames yet.
 
     What it sends is not limited by them: it may answer with the wider model of another run.
     """
-    expected = frame_bytes(settings) if settings else 0
+    expected = frame_bytes(settings, num_clients) if settings else 0
     return bounded(receive=max(expected, QUESTION_BYTES, CHUNK_BYTES), send=MAX_TENSOR_BYTES)
 
 
-def _row_bytes(settings: TrainingSettings) -> int:
-    return settings.representation_dim * ITEM_BYTES[settings.wire_precision]
+def _row_bytes(settings: TrainingSettings, num_clients: int) -> int:
+    return settings.exchanged_width(num_clients) * ITEM_BYTES[settings.wire_precision]

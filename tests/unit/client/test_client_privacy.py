@@ -20,6 +20,7 @@ from laser_vfl.client.privacy_budget import budget, check_accountant, epsilon
 from laser_vfl.client.published import PublishedModel
 from laser_vfl.config.loading import load_config
 from laser_vfl.core.errors import ConfigError
+from laser_vfl.core.place import Place
 from laser_vfl.core.settings import TrainingSettings
 
 
@@ -73,6 +74,7 @@ def test_noise_without_an_accountant_is_refused(monkeypatch):
 IMAGES = SimpleNamespace(encoding=SimpleNamespace(input_shape=(1, 4, 4)), labels=None)
 ROWS = SimpleNamespace(encoding=SimpleNamespace(input_shape=(3,)), labels=None)
 SETTINGS = TrainingSettings(representation_dim=8, batch_size=4, epochs=1)
+PLACE = Place(0, 1, 0, SETTINGS)
 
 
 def config_of(representation="mlp", noise=2.0, width=None):
@@ -120,23 +122,23 @@ def test_noise_on_rows_that_batch_norm_mixes_is_refused(config, block, given):
     with pytest.raises(ConfigError, match=REFUSED):
         check_noise(config, block, given)
     with pytest.raises(ConfigError, match=REFUSED):
-        build_models(config, block, SETTINGS, 0, given)
+        build_models(config, block, PLACE, given)
     config.privacy = PrivacyConfig(clip=1.0)
     check_noise(config, block, given)
-    build_models(config, block, SETTINGS, 0, given)
+    build_models(config, block, PLACE, given)
 
 
 @pytest.mark.usefixtures("own")
 def test_an_own_factory_that_needs_the_width_is_refused_when_the_width_is_known():
     check_noise(config_of(OWN), ROWS)
     with pytest.raises(ConfigError, match=REFUSED):
-        build_models(config_of(OWN), ROWS, SETTINGS, 0)
+        build_models(config_of(OWN), ROWS, PLACE)
 
 
 def test_noise_on_rows_that_stay_apart_is_taken():
     check_noise(config_of(), ROWS)
     normed = nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8), nn.GroupNorm(2, 8))
-    build_models(config_of(), ROWS, SETTINGS, 0, OwnModels(representation=normed))
+    build_models(config_of(), ROWS, PLACE, OwnModels(representation=normed))
 
 
 def test_a_client_whose_noise_batch_norm_spoils_does_not_start(tmp_path):
@@ -165,6 +167,10 @@ def model_of(sha256="abc", noise=0.5):
             "device": torch.device("cpu"),
             "precision": "float32",
             "sha256": sha256,
+            "me": 0,
+            "roster": ("bank",),
+            "heads": (),
+            "settings": SETTINGS,
             "release": release_of(0.5, noise, bytes(32)),
         }
     )

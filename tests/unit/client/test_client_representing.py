@@ -12,6 +12,7 @@ from laser_vfl.client.limits import Accounts
 from laser_vfl.client.representing import Representing
 from laser_vfl.core.alignment import DIGEST_BYTES
 from laser_vfl.core.errors import ContractError
+from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.v1 import peer_pb2 as pb
 from laser_vfl.wire.protocol import MAX_IDS
 from laser_vfl.wire.tensors import TensorSpec, decode_tensor
@@ -32,7 +33,10 @@ def answer(rows, *, num_ids=None, dtype=torch.float32):
     num_ids = len(rows) + 1 if num_ids is None else num_ids
     edition = SimpleNamespace(
         model=SimpleNamespace(
-            settings=SimpleNamespace(representation_dim=2, max_norm=1e6),
+            settings=TrainingSettings(representation_dim=2, batch_size=1, epochs=1),
+            roster=("bank", "shop"),
+            is_asked_by=lambda name: True,
+            concerning=lambda rows, name: rows,
             wire_dtype=dtype,
             release=None,
         ),

@@ -11,6 +11,9 @@ import torch
 from laser_vfl.client.answers import Answer, Named, Subject, nothing
 from laser_vfl.client.rounds import Rounds
 from laser_vfl.core.alignment import DIGEST_BYTES
+from laser_vfl.core.method import Method
+from laser_vfl.core.place import Place
+from laser_vfl.core.settings import TrainingSettings
 
 ROSTER = ("bank", "shop")
 
@@ -63,11 +66,18 @@ class Refusing(Peer):
 
 
 def edition():
-    model = SimpleNamespace(roster=ROSTER, me=0, addresses=dict.fromkeys(ROSTER, "x:1"))
+    settings = TrainingSettings(representation_dim=2, batch_size=1, epochs=1)
+    model = SimpleNamespace(
+        roster=ROSTER,
+        addresses=dict.fromkeys(ROSTER, "x:1"),
+        method=Method(),
+        place=Place(0, len(ROSTER), 1, settings),
+    )
     subject = Subject("run-1", 2, torch.float32, 1e6)
     return SimpleNamespace(
         model=model,
         subject=subject,
+        asked=ROSTER[1:],
         max_rows=100,
         representation=Forward(),
         head=Forward(),

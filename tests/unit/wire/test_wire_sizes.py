@@ -28,15 +28,15 @@ def settings(width: int, batch_size: int, precision: str = "float32") -> Trainin
 def test_a_frame_holds_a_batch_and_no_more(precision: str, item: int) -> None:
     wide = settings(1024, 4096, precision)
     expected = 4096 * 1024 * item + MESSAGE_OVERHEAD_BYTES
-    assert dict(exchange_options(wide)) == {RECEIVE: expected, SEND: expected}
-    assert dict(peer_server_options(wide))[RECEIVE] == expected
+    assert dict(exchange_options(wide, 4)) == {RECEIVE: expected, SEND: expected}
+    assert dict(peer_server_options(wide, 4))[RECEIVE] == expected
 
 
 def test_small_settings_leave_room_for_questions_and_lists() -> None:
     small = settings(4, 8)
-    assert dict(exchange_options(small))[RECEIVE] == 4 * 8 * 4 + MESSAGE_OVERHEAD_BYTES
+    assert dict(exchange_options(small, 4))[RECEIVE] == 4 * 8 * 4 + MESSAGE_OVERHEAD_BYTES
     for known in (small, None):
-        assert dict(peer_server_options(known))[RECEIVE] == CHUNK_BYTES + MESSAGE_OVERHEAD_BYTES
+        assert dict(peer_server_options(known, 4))[RECEIVE] == CHUNK_BYTES + MESSAGE_OVERHEAD_BYTES
     assert MAX_IDS * ASKED_ID_BYTES <= CHUNK_BYTES
     assert max(DIGEST_BYTES, NAME.itemsize) == ASKED_ID_BYTES
 
@@ -46,14 +46,14 @@ def test_masked_gradients_take_eight_bytes() -> None:
         masked_gradients: bool = True
 
     masked = Masked(representation_dim=1024, batch_size=4096, epochs=1)
-    assert dict(exchange_options(masked))[RECEIVE] == 4096 * 1024 * 8 + MESSAGE_OVERHEAD_BYTES
+    assert dict(exchange_options(masked, 4))[RECEIVE] == 4096 * 1024 * 8 + MESSAGE_OVERHEAD_BYTES
 
 
 @pytest.mark.parametrize("width", [1, 32, 65_536])
 def test_answers_to_the_longest_question_fit(width: int) -> None:
     asked = settings(width, 16)
-    rows = most_rows(asked)
+    rows = most_rows(asked, 4)
     assert 1 <= rows <= MAX_IDS
     assert rows * width * 4 <= MAX_TENSOR_BYTES
-    limit = dict(asking_options(asked))[RECEIVE]
+    limit = dict(asking_options(asked, 4))[RECEIVE]
     assert rows * (width * 4 + 4) <= limit <= MAX_TENSOR_BYTES + 2 * MESSAGE_OVERHEAD_BYTES
