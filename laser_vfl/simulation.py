@@ -50,12 +50,15 @@ class Simulation:
         representation: str = "mlp",
         hidden: Sequence[int] = (64, 64),
         fusion: str = "linear",
+        representation_options: Mapping[str, object] | None = None,
+        fusion_options: Mapping[str, object] | None = None,
         task: str = "auto",
         class_weights: str = "none",
         optimizer: OptimizerSettings | None = None,
         **training: Any,
     ) -> None:
         self._models = (representation, tuple(hidden), fusion)
+        self._options = (dict(representation_options or {}), dict(fusion_options or {}))
         self._spec = TableSpec("id", "label", task=task, class_weights=class_weights)
         self._optimizer = optimizer
         defaults = {"representation_dim": 32, "batch_size": 128, "epochs": 20}
@@ -79,7 +82,8 @@ class Simulation:
             table = self._table(name, array[held[name]], by_client.get(name), held[name])
             members[k] = self._member(k, name, table, alignments[k])
         self._learners = {name: members[k].learner for k, name in enumerate(self.roster)}
-        Oracle(members, self.settings).run()
+        self.oracle = Oracle(members, self.settings)
+        self.oracle.run()
         return self
 
     def predict(self, blocks: Blocks, client: str | None = None) -> Array:
@@ -88,7 +92,7 @@ class Simulation:
         Without `client`, the first of the roster that holds the sample and has labels answers. A
         sample that nobody can answer for is None.
         """
-        predictions = self._predictions(_as_arrays(blocks))
+        predictions = self.decisions(blocks)
         chosen = predictions if client is None else {client: predictions[client]}
         answer = np.full(len(next(iter(predictions.values()))[0]), None, dtype=object)
         for name, (values, rows) in reversed(chosen.items()):
@@ -100,7 +104,7 @@ class Simulation:
         """Return accuracy, over a sample's clients and then over samples; R² for regression."""
         arrays = _as_arrays(blocks)
         by_client = _labels_by_client(labels, self.roster, _num_samples(arrays))
-        predictions = {k: v for k, v in self._predictions(arrays).items() if k in by_client}
+        predictions = {k: v for k, v in self.decisions(blocks).items() if k in by_client}
         total, count = np.zeros(_num_samples(arrays)), np.zeros(_num_samples(arrays))
         explained = []
         for name, (values, rows) in predictions.items():
@@ -130,10 +134,10 @@ class Simulation:
                 input_shape=shape,
                 representation_dim=width,
                 hidden=hidden,
-                options={},
+                options=self._options[0],
             ),
             lambda: build_fusion(
-                fusion, representation_dim=width, num_outputs=num_outputs, options={}
+                fusion, representation_dim=width, num_outputs=num_outputs, options=self._options[1]
             ),
             encoding.input_shape,
             num_outputs,
@@ -154,8 +158,12 @@ class Simulation:
         weights = torch.from_numpy(labels.weights(targets, labelled))
         return Member(learner, alignment, inputs, torch.from_numpy(targets), weights)
 
-    def _predictions(self, arrays: dict[str, Array]) -> dict[str, tuple[Array, Array]]:
-        """Return, for each head, a decision for each sample and which samples it holds."""
+    def decisions(self, blocks: Blocks) -> dict[str, tuple[Array, Array]]:
+        """Return, for each head, a decision for each sample and which samples it holds.
+
+        Decisions are class numbers (multiclass), log-odds (binary) or standardised values.
+        """
+        arrays = _as_arrays(blocks)
         if tuple(arrays) != self.roster:
             raise DataError(f"expected the blocks {', '.join(self.roster)}, in this order")
         held = {name: _observed(array) for name, array in arrays.items()}

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from laser_vfl.core.errors import ConfigError
+from laser_vfl.data.sets.organisations import ORGANISATIONS
 
-NAMES = ("bank", "shop", "telco", "clinic", "school", "airline", "library", "museum")
+NAMES = ORGANISATIONS
 
 
 def use_new_directory(directory: Path, option: str) -> None:

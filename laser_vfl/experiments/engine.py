@@ -1,0 +1,108 @@
+"""The engine `oracle`: one federation in one process, trained once and scored for each p_test."""
+
+import time
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from laser_vfl.core.learner import OptimizerSettings
+from laser_vfl.core.settings import TrainingSettings
+from laser_vfl.data.missing import PMiss, observed_blocks
+from laser_vfl.data.sets import DataSet, load_set
+from laser_vfl.data.sets.organisations import ORGANISATIONS
+from laser_vfl.experiments.case import Case, Result
+from laser_vfl.experiments.case_settings import case_settings
+from laser_vfl.experiments.labels import labels_of
+from laser_vfl.experiments.scoring import paper_score
+from laser_vfl.simulation import Simulation
+
+Array = npt.NDArray[Any]
+
+
+def run_case(case: Case, data: Path | None = None) -> list[Result]:
+    """Train a federation and score it for every probability that test blocks are missing."""
+    torch.set_num_threads(1)
+    settings = case_settings(case)
+    dataset = _load(case.dataset, data)
+    roster = ORGANISATIONS[: case.num_clients]
+    blocks = dataset.blocks(case.num_clients)
+    num_train = min(len(dataset.train), settings.data.get("max_train", len(dataset.train)))
+    num_test = min(len(dataset.test), settings.data.get("max_test", len(dataset.test)))
+    method = "laser" if case.method == "laser-mixed" else case.method
+    training = {**settings.training, "method": method, "seed": case.seed}
+    federation = Simulation(
+        **settings.model,
+        task=dataset.task,
+        class_weights=settings.data.get("class_weights", "none"),
+        optimizer=OptimizerSettings(**settings.optimizer),
+        **TrainingSettings.model_validate(training).model_dump(),
+    )
+    seen = observed_blocks(num_train, case.num_clients, case.p_train, seed=case.seed, table="train")
+    shown = _shown(roster, [block[:num_train] for block in blocks.train], seen)
+    labels = labels_of(dataset.name, dataset.train.labels[:num_train], roster, settings.data)
+    started = time.perf_counter()
+    federation.fit(shown, labels)
+    seconds = time.perf_counter() - started
+    test = [block[:num_test] for block in blocks.test]
+    truth = labels_of(dataset.name, dataset.test.labels[:num_test], roster, settings.data)
+    num_steps = federation.oracle.num_steps
+    results = []
+    for p_test in case.p_test:
+        score, by_client = _scored(federation, dataset, case, p_test, test, truth)
+        results.append(
+            Result(
+                dataset=case.dataset,
+                method=case.method,
+                variant=case.variant,
+                p_train=case.p_train,
+                p_test=p_test,
+                seed=case.seed,
+                num_clients=case.num_clients,
+                metric=dataset.metric,
+                score=score,
+                by_client=by_client,
+                num_steps=num_steps,
+                seconds=round(seconds, 3),
+                seconds_per_step=round(seconds / num_steps, 6),
+                engine="oracle",
+            )
+        )
+    return results
+
+
+def _scored(
+    federation: Simulation,
+    dataset: DataSet,
+    case: Case,
+    p_test: PMiss,
+    test: list[npt.NDArray[np.float32]],
+    truth: Mapping[str, Array],
+) -> tuple[float, dict[str, float | None]]:
+    """Score what the clients predict; ties and guesses are drawn from the case's seed."""
+    roster = federation.roster
+    seen = observed_blocks(len(test[0]), len(roster), p_test, seed=case.seed, table="test")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(case.seed)
+        decisions = federation.decisions(_shown(roster, test, seen))
+        return paper_score(federation.settings.method, dataset, roster, decisions, seen, truth)
+
+
+def _shown(
+    roster: tuple[str, ...], blocks: list[npt.NDArray[np.float32]], seen: npt.NDArray[np.bool_]
+) -> dict[str, Array]:
+    """Return each client's block, NaN where it does not have a sample."""
+    shown = {}
+    for k, (name, block) in enumerate(zip(roster, blocks, strict=True)):
+        shown[name] = block.copy()
+        shown[name][~seen[:, k]] = np.nan
+    return shown
+
+
+@lru_cache(1)
+def _load(name: str, data: Path | None) -> DataSet:
+    return load_set(name, data)

@@ -1,0 +1,51 @@
+"""Who has which labels: everybody the same ones, unless an experiment is about something else."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from laser_vfl.core.errors import ConfigError
+
+Array = npt.NDArray[Any]
+
+COARSE: Final[dict[str, tuple[int, ...]]] = {
+    # Walking (three kinds), resting (three kinds), changing posture (six kinds).
+    "hapt": (0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 2),
+    # Even or odd.
+    "digits": (0, 1, 0, 1, 0, 1, 0, 1, 0, 1),
+}
+"""A second set of labels, by class of the first."""
+
+
+def labels_of(
+    dataset: str, labels: Array, roster: Sequence[str], data: Mapping[str, Any]
+) -> dict[str, Array]:
+    """Return the labels of each client that has some.
+
+    With `tasks`, the first half of the roster has the data set's labels and the second half coarser
+    ones: split, or only the first or the second half has any.
+    """
+    tasks, only = data.get("tasks"), data.get("labels_at")
+    by_client = dict.fromkeys(roster, labels)
+    if tasks is not None:
+        if dataset not in COARSE:
+            raise ConfigError(
+                f"{dataset} has no second set of labels", hint=f"use {' or '.join(COARSE)}"
+            )
+        half = len(roster) // 2
+        coarse = np.array(COARSE[dataset])[labels]
+        first = dict.fromkeys(roster[:half], labels)
+        second = dict.fromkeys(roster[half:], coarse)
+        chosen = {"split": first | second, "first": first, "second": second}
+        if tasks not in chosen:
+            raise ConfigError(f'data.tasks: there is no "{tasks}"', hint="use split, first, second")
+        by_client = chosen[tasks]
+    if only is not None:
+        if only not in by_client:
+            raise ConfigError(
+                f'data.labels_at: there is no "{only}"', hint=f"use {', '.join(by_client)}"
+            )
+        by_client = {only: by_client[only]}
+    return by_client
