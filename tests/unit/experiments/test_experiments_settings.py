@@ -39,7 +39,7 @@ def test_every_data_set_has_settings_for_every_method():
         assert experiment.dataset == dataset
         for method, p_train, clients in product(METHODS, (0, 0.1, 0.5, "beta"), (2, 4, 8)):
             found = experiment.settings(method, p_train=p_train, num_clients=clients)
-            preset = "paper" if method == "laser" else "default"
+            preset = "default" if method == "laser-mixed" else "paper"
             assert TrainingSettings.model_validate(found.training).preset == preset
 
 
