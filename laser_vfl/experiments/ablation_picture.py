@@ -27,18 +27,22 @@ def ablation_picture(cells: Cells, dataset: str, kind: str) -> Figure:
         groups.setdefault(_heading(place), []).append((place, cell))
     height = sum(HEADING + ROW * len(rows) for rows in groups.values())
     seeds = seeds_of(cell.num_seeds for cell in cells.values())
+    compares = not ABLATIONS[kind].shows_clients
+    said = "the best score of each group is blue"
+    if not compares:
+        said = "over the clients that have a score, which differ"
     figure = page(
         NAMES + SCORES + 2 * (OTHERS + GAP) + 0.6,
         TOP + height + 0.75,
         f"{title.name}: {ABLATIONS[kind].title[0].lower()}{ABLATIONS[kind].title[1:]}",
-        f"mean and standard deviation, seeds: {seeds}; the best score of each group is blue",
+        f"mean and standard deviation, seeds: {seeds}; {said}",
     )
     left = NAMES
     panels = []
     for width in (SCORES, OTHERS, OTHERS):
         panels.append(panel(figure, left, TOP, width, height))
         left += width + GAP
-    _fill(panels, list(groups.items()), height)
+    _fill(panels, list(groups.items()), height, compares)
     names = (f"score ({UNITS[title.metric]})", "steps", "seconds of training")
     for axes, name in zip(panels, names, strict=True):
         axes.set_title(name, size=MEDIUM, color=INK, loc="left", pad=8)
@@ -46,7 +50,10 @@ def ablation_picture(cells: Cells, dataset: str, kind: str) -> Figure:
 
 
 def _fill(
-    panels: Sequence[Axes], groups: Sequence[tuple[str, list[tuple[Place, Cell]]]], height: float
+    panels: Sequence[Axes],
+    groups: Sequence[tuple[str, list[tuple[Place, Cell]]]],
+    height: float,
+    compares: bool,
 ) -> None:
     for axes in panels:
         axes.set_ylim(height, 0)
@@ -62,7 +69,7 @@ def _fill(
         for place, cell in rows:
             middle = y + ROW / 2
             _write(panels[0], place.variant, middle, bold=False)
-            color = BEST if cell.value.mean == best else REST
+            color = BEST if compares and cell.value.mean == best else REST
             values = (cell.value, Value(cell.num_steps, None), cell.seconds)
             for axes, value in zip(panels, values, strict=True):
                 axes.errorbar(

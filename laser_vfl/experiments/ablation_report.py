@@ -14,7 +14,7 @@ def ablation_report(cells: Cells, notes: Notes, kind: str) -> str:
     lines = [
         f"# {title}",
         "",
-        "Mean ± sample standard deviation over seeds; the best score of a table is bold. Seconds "
+        "Mean ± sample standard deviation over seeds; the best of a column is bold. Seconds "
         "are of training, for the whole federation in one process.",
     ]
     for dataset in (name for name in DATASETS if any(p.dataset == name for p in cells)):
@@ -37,10 +37,15 @@ def _table(cells: Cells, kind: str, num_clients: int, p_train: PMiss, p_test: PM
     found = {v.name: here[v.name] for v in ABLATIONS[kind].variants if v.name in here}
     if not found:
         return []
-    clients = list(next(iter(found.values())).by_client) if ABLATIONS[kind].shows_clients else []
+    clients = []
+    scores = shown([cell.value for cell in found.values()])
+    if ABLATIONS[kind].shows_clients:
+        # Variants are scored at different clients: only the scores of one client compare.
+        clients = list(dict.fromkeys(name for cell in found.values() for name in cell.by_client))
+        scores = [str(cell.value) for cell in found.values()]
     columns = [
         list(found),
-        shown([cell.value for cell in found.values()]),
+        scores,
         *(shown([cell.by_client.get(name) for cell in found.values()]) for name in clients),
         [f"{cell.num_steps:,.0f}" for cell in found.values()],
         [str(cell.seconds) for cell in found.values()],

@@ -52,7 +52,7 @@ ABLATIONS: Final = {
         shows_clients=True,
     ),
     "tasks": Ablation(
-        "Two label sets on one data set: trained together, or each alone",
+        "Two label sets on one data set, trained together or each alone",
         _one(
             "data.tasks", **{"together": "split", "first alone": "first", "second alone": "second"}
         ),

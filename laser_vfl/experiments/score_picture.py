@@ -41,12 +41,12 @@ def score_picture(cells: Cells, dataset: str) -> Figure:
     seeds = seeds_of(cell.num_seeds for cell in cells.values())
     has_paper = any(paper_value(place) for place in cells)
     ticks = "; short bars: the paper's means" if has_paper else ""
-    plural = "s" if seeds != "1" else ""
+    over = "one seed" if seeds == "1" else f"mean and standard deviation over {seeds} seeds"
     figure = page(
         max(width, 7.5),
         TOP + HEIGHT + 0.75,
         f"{title.name}: scores with missing blocks",
-        f"mean and standard deviation over {seeds} seed{plural}{ticks}",
+        f"{over}{ticks}",
     )
     low, high = _limits(cells)
     for place, p_train in enumerate(trained):
@@ -111,13 +111,13 @@ def _point_below(axes: Axes, x: float, cell: Cell, color: str) -> None:
 
 
 def _limits(cells: Cells) -> tuple[float, float]:
-    """Return the range of all methods that do not fall to chance, with some air."""
-    ends = [
-        end
-        for place, cell in cells.items()
-        if place.method != FALLS or len({p.method for p in cells}) == 1
-        for value in (cell.value, paper_value(place) or cell.value)
-        for end in (value.mean - (value.std or 0), value.mean + (value.std or 0))
-    ]
-    air = max(0.06 * (max(ends) - min(ends)), 0.5)
-    return max(min(ends) - 1.5 * air, 0.0), min(max(ends) + air, 100.5)
+    """Return the range of all methods, but downwards of those that do not fall, with some air."""
+    lows, highs = [], []
+    for place, cell in cells.items():
+        for value in (cell.value, paper_value(place) or cell.value):
+            highs.append(value.mean + (value.std or 0.0))
+            if place.method != FALLS:
+                lows.append(value.mean - (value.std or 0.0))
+    low, high = min(lows, default=0.0), max(highs)
+    air = max(0.06 * (high - low), 0.5)
+    return max(low - 1.5 * air, 0.0), min(high + air, 100.5)

@@ -153,3 +153,28 @@ def test_a_real_federation_for_a_run(tmp_path):
     assert set(line["by_client"]) == {"bank", "shop"}
     assert 0.1 < line["score"] < 1
     assert "- Engine: grpc." in done.stdout
+
+
+def test_a_table_of_two_epochs_with_the_oracle_interrupted_and_resumed(tmp_path):
+    asked = ["table", "--dataset", "digits", "--methods", "local,laser", "--seeds", "1"]
+    asked += ["--p-train", "0,0.5", "--p-test", "0,0.5", "--epochs", "2", "--jobs", "1"]
+    process = command(*asked, "--out", tmp_path / "out", "--no-plot")
+    eventually(lambda: len(keys(tmp_path / "out" / "results.jsonl")) >= 2, "the first run")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    resumed = run(*asked, "--out", tmp_path / "out", "--format", "json")
+    assert resumed.returncode == 0, resumed.stderr
+    assert ", 0 of them done" not in resumed.stderr
+    whole = run(*asked, "--out", tmp_path / "whole", "--no-plot", "--format", "json")
+    assert scores(resumed) == scores(whole)
+    assert len(scores(whole)) == 8
+    assert (tmp_path / "out" / "digits.png").exists()
+
+
+def scores(result):
+    """Return the scores of a report by cell; times differ from run to run."""
+    return {
+        (cell["method"], cell["p_train"], cell["p_test"]): cell["mean"]
+        for cell in json.loads(result.stdout)["cells"]
+    }
