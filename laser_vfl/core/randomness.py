@@ -21,6 +21,7 @@ class Purpose(IntEnum):
     INITIAL_PARAMETERS = 3
     REPRESENTATION_NOISE = 4
     FUSION_NOISE = 5
+    BLOCK_ORDERS = 16
 
 
 def random_words(
