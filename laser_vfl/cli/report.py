@@ -48,11 +48,13 @@ def run_report(options: ReportOptions, *, as_json: bool) -> None:
 def _writing(out: Path) -> Callable[[dict[str, Any]], None]:
     """Return what writes the files; whatever would fail afterwards fails now."""
     try:
-        from laser_vfl.cli.report_picture import picture
+        import matplotlib  # noqa: F401
     except ImportError:
         raise ConfigError(
             "--out needs matplotlib", hint="install it with pip install 'laser-vfl[plot]'"
         ) from None
+    from laser_vfl.cli.report_picture import picture
+
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -197,6 +197,11 @@ def sentences(report: dict[str, Any]) -> list[str]:
 
 def _about_shapley(shapley: dict[str, Any]) -> list[str]:
     told = []
+    if shapley.get("own") and len(shapley["values"]) > 1:
+        told.append(
+            f"the block of {shapley['own']} is worth what it reaches alone beyond the constant, "
+            "each other what it adds to that"
+        )
     if shapley["method"] == "sampled" and shapley["num_orders"]:
         told.append(f"values are estimates from {shapley['num_orders']} random orders of blocks")
     elif shapley["method"] == "sampled":

@@ -4,9 +4,10 @@ from functools import cached_property
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from laser_vfl.cli.report_text import label_of
+from laser_vfl.cli.report_text import label_of, worth_text
 from laser_vfl.cli.upset_page import (
     BAND,
     INK,
@@ -25,7 +26,10 @@ LESS = "#D55E00"
 """Vermilion of Okabe and Ito, for what makes predictions worse."""
 
 MAX_SUBSETS = 31
-GAP, ROW, STEMS, PITCH, MAX_PITCH, AXIS = 0.12, 0.25, 1.9, 0.36, 0.6, 0.62
+GAP, ROW, STEMS, PITCH, MAX_PITCH, AXIS = 0.12, 0.25, 1.9, 0.36, 1.1, 0.62
+
+HALO = [withStroke(linewidth=2.5, foreground="white")]
+"""Around numbers that lie over lines."""
 
 Limits = tuple[float, float]
 
@@ -61,6 +65,7 @@ def draw_curve(axes: Axes, report: dict[str, Any], limits: Limits) -> None:
             ha="center",
             size=SMALL,
             color=OWN,
+            path_effects=HALO,
         )
 
 
@@ -69,7 +74,7 @@ def draw_values(axes: Axes, values: list[dict[str, Any]], own: str | None, width
     axes.set_ylim(len(values) - 0.5, -0.5)
     axes.set_yticks([])
     axes.set_xticks([])
-    texts = [_value_text(entry) for entry in values]
+    texts = [worth_text(entry) for entry in values]
     reach = [(entry["value"] or 0.0, entry["standard_error"] or 0.0) for entry in values]
     lowest = min([0.0, *(value - error for value, error in reach)])
     highest = max([0.0, *(value + error for value, error in reach)])
@@ -80,8 +85,7 @@ def draw_values(axes: Axes, values: list[dict[str, Any]], own: str | None, width
     for place, (entry, text) in enumerate(zip(values, texts, strict=True)):
         value, error = reach[place]
         is_own = entry["block"] == own
-        if is_own or place % 2 == 0:
-            axes.axhspan(place - 0.5, place + 0.5, color=OWN_BAND if is_own else BAND, linewidth=0)
+        _band(axes, place, is_own=is_own)
         color = LESS if value < 0 else OWN
         axes.barh(place, value, height=0.6, color=color)
         if error:
@@ -109,6 +113,7 @@ class SubsetPanel:
         known = [entry for entry in report["subsets"] if entry["score"] is not None]
         self._shown = known if len(known) <= MAX_SUBSETS else best_and_worst(known)
         self._num_all = len(known)
+        self._num_sizes = len({len(entry["blocks"]) for entry in known})
         self._rows_height = ROW * len(self._blocks)
         self.height = STEMS + GAP + self._rows_height
 
@@ -117,7 +122,9 @@ class SubsetPanel:
         """What is shown."""
         if len(self._shown) == self._num_all:
             return "Every subset of blocks, the best first"
-        return f"The best and the worst subset of each size, of {self._num_all:,} subsets"
+        sizes = {len(entry["blocks"]) for entry in self._shown}
+        each = "each size" if len(sizes) == self._num_sizes else f"{len(sizes)} sizes"
+        return f"The best and the worst subset of {each}, of {self._num_all:,} subsets"
 
     @cached_property
     def width(self) -> float:
@@ -140,8 +147,9 @@ class SubsetPanel:
         across = self._left + pitch * num
         bands = page.axes("bands", MARGIN, rows_top, across, self._rows_height)
         self._as_rows(bands)
-        for place in range(0, len(self._blocks), 2):
-            bands.axhspan(place - 0.5, place + 0.5, color=BAND, linewidth=0)
+        own = self._report["shapley"].get("own")
+        for place, name in enumerate(self._blocks):
+            _band(bands, place, is_own=name == own)
         matrix = page.axes("matrix", start, rows_top, pitch * num, self._rows_height)
         self._draw_matrix(matrix, num)
 
@@ -167,6 +175,7 @@ class SubsetPanel:
                 rotation=90 if is_turned else 0,
                 size=SMALL,
                 color=INK,
+                path_effects=HALO,
             )
 
     def _draw_matrix(self, axes: Axes, num: int) -> None:
@@ -202,8 +211,9 @@ def best_and_worst(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _score_axis(axes: Axes, limits: Limits, label: str) -> None:
+    # No score is above 1, though numbers are written there.
+    axes.set_yticks([tick for tick in MaxNLocator(5).tick_values(*limits) if tick <= 1])
     axes.set_ylim(*limits)
-    axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:.2f}"))
     axes.set_ylabel(label, size=SMALL, color=OTHER)
     axes.grid(axis="y", color=NO_BLOCK, linewidth=0.6)
@@ -226,11 +236,9 @@ def _draw_constant(axes: Axes, constant: float | None) -> None:
     )
 
 
-def _value_text(entry: dict[str, Any]) -> str:
-    if entry["value"] is None:
-        return "not known"
-    error = entry["standard_error"]
-    return f"{entry['value']:+.3f}" + (f" ± {error:.3f}" if error is not None else "")
+def _band(axes: Axes, place: int, *, is_own: bool) -> None:
+    if is_own or place % 2 == 0:
+        axes.axhspan(place - 0.5, place + 0.5, color=OWN_BAND if is_own else BAND, linewidth=0)
 
 
 def _name(

@@ -30,7 +30,7 @@ class Sheet:
 
 def print_report(report: dict[str, Any], console: Console) -> None:
     """Print a report for a person."""
-    say(console, heading(report))
+    say(console, f"federation {report['federation']}, {heading(report)}")
     for sentence in sentences(report):
         say(console, sentence)
     for sheet in sheets(report):
@@ -48,7 +48,12 @@ def print_report(report: dict[str, Any], console: Console) -> None:
 
 def markdown(report: dict[str, Any], picture: str) -> str:
     """Return a report as a Markdown page with its picture."""
-    lines = [f"# What each block is worth: {report['federation']}", "", f"{heading(report)}.", ""]
+    lines = [
+        f"# What each block is worth: {report['federation']}",
+        "",
+        f"Training {heading(report)}.",
+        "",
+    ]
     lines += [f"- {sentence}" for sentence in sentences(report)]
     lines += ["", f"![The curve, the values and the subsets]({picture})"]
     for sheet in sheets(report):
@@ -61,12 +66,10 @@ def markdown(report: dict[str, Any], picture: str) -> str:
 
 
 def heading(report: dict[str, Any]) -> str:
-    """Return the first line: whose report it is."""
+    """Return the first line: of what it is a report, and who tells."""
     told = report["clients"]
-    seen_by = (
-        f"as {told[0]} sees it" if len(told) == 1 else f"by the heads of {_and(report['heads'])}"
-    )
-    return f"federation {report['federation']}, run {report['run']}, {seen_by}"
+    by = f"as {told[0]} sees it" if len(told) == 1 else f"by the heads of {_and(report['heads'])}"
+    return f"run {report['run']}, {by}"
 
 
 def sheets(report: dict[str, Any]) -> list[Sheet]:
@@ -82,20 +85,24 @@ def label_of(report: dict[str, Any]) -> str:
     return LABELS[report["score"]]
 
 
+def curve_title(report: dict[str, Any]) -> str:
+    """Return what the curve is called."""
+    label = label_of(report)
+    return f"{label[0].upper()}{label[1:]} when blocks are missing"
+
+
 def _values(report: dict[str, Any]) -> Sheet:
     shapley, own = report["shapley"], report["shapley"].get("own")
     rows = [
         [
-            f"{entry['block']} (own, before all others)"
-            if entry["block"] == own
-            else entry["block"],
-            _worth(entry),
+            f"{entry['block']} (own)" if entry["block"] == own else entry["block"],
+            worth_text(entry),
         ]
         for entry in by_worth(shapley["values"])
     ]
     low, high = report["constant"], report["all_blocks"]
     total = ["all blocks"]
-    total.append("unknown" if low is None or high is None else f"{high - low:+.3f}")
+    total.append("unknown" if low is None or high is None else _signed(high - low))
     return Sheet("What each block is worth", ["block", ">Shapley value"], rows, total)
 
 
@@ -103,7 +110,7 @@ def _by_head(report: dict[str, Any]) -> Sheet:
     """Return what each block is worth to each head: the own one before all others."""
     heads = report["by_head"]
     worths = {
-        head: {entry["block"]: _worth(entry) for entry in told["values"]}
+        head: {entry["block"]: worth_text(entry) for entry in told["values"]}
         for head, told in heads.items()
     }
     rows = [
@@ -124,7 +131,7 @@ def _curve(report: dict[str, Any]) -> Sheet:
         for point in report["curve"]
     ]
     columns = [">blocks missing", f">mean {label_of(report)}", ">lowest", ">highest", ">subsets"]
-    return Sheet(f"{label_of(report)} when blocks are missing", columns, rows)
+    return Sheet(curve_title(report), columns, rows)
 
 
 def _subsets(report: dict[str, Any]) -> Sheet:
@@ -144,11 +151,16 @@ def by_worth(values: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(values, key=lambda e: (e["value"] is None, -(e["value"] or 0.0)))
 
 
-def _worth(entry: dict[str, Any]) -> str:
+def worth_text(entry: dict[str, Any]) -> str:
+    """Return a value with its standard error, if it has one."""
     if entry["value"] is None:
         return "unknown"
     error = entry["standard_error"]
-    return f"{entry['value']:+.3f}" + (f" ± {error:.3f}" if error is not None else "")
+    return _signed(entry["value"]) + (f" ± {error:.3f}" if error is not None else "")
+
+
+def _signed(value: float) -> str:
+    return f"{round(value, 3) + 0.0:+.3f}"  # without it, there would be a -0.000
 
 
 def _number(value: float | None) -> str:
