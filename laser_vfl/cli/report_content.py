@@ -176,8 +176,8 @@ def sentences(report: dict[str, Any]) -> list[str]:
     score, blocks = report["score"], report["blocks"]
     told = []
     if report["rows"] == "fully observed":
-        rows = f"the {report['num_samples']:,} test rows that have all {len(blocks)} blocks"
-        told.append(f"{score} on {rows}")
+        which = f"all {len(blocks)} blocks" if len(blocks) > 1 else f"the block of {blocks[0]}"
+        told.append(f"{score} on the {report['num_samples']:,} test rows that have {which}")
     else:
         told.append(
             f"{score} of each subset on the test rows that have its blocks, for fewer than "

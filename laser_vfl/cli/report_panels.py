@@ -47,7 +47,7 @@ def draw_curve(axes: Axes, report: dict[str, Any], limits: Limits) -> None:
     points, num_blocks = report["curve"], len(report["blocks"])
     _score_axis(axes, limits, label_of(report))
     axes.set_xlim(-0.35, num_blocks - 0.65)
-    axes.xaxis.set_major_locator(MaxNLocator(min(num_blocks, 12), integer=True))
+    axes.set_xticks(range(0, num_blocks, -(-num_blocks // 12)))
     axes.set_xlabel("blocks missing", size=SMALL, color=OTHER)
     missing = [point["num_missing"] for point in points]
     means = [point["mean"] for point in points]
@@ -212,7 +212,8 @@ def best_and_worst(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _score_axis(axes: Axes, limits: Limits, label: str) -> None:
     # No score is above 1, though numbers are written there.
-    axes.set_yticks([tick for tick in MaxNLocator(5).tick_values(*limits) if tick <= 1])
+    found = MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(*limits)
+    axes.set_yticks([tick for tick in found if limits[0] <= tick <= min(limits[1], 1)])
     axes.set_ylim(*limits)
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:.2f}"))
     axes.set_ylabel(label, size=SMALL, color=OTHER)
