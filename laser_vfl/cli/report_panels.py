@@ -184,13 +184,16 @@ class SubsetPanel:
         own = self._report["shapley"].get("own")
         for place, name in enumerate(self._blocks):
             _name(axes, name, place, -0.5, bold=name == own, gap=GAP)
-        every = range(len(self._blocks))
-        for column, entry in enumerate(self._shown):
-            held = [self._blocks.index(name) for name in entry["blocks"]]
-            axes.plot([column, column], [held[0], held[-1]], color=OWN, linewidth=2, zorder=2)
-            # Over the line: a block that is missing in the middle has to be seen.
-            axes.scatter([column] * len(every), every, s=40, color=NO_BLOCK, linewidth=0, zorder=3)
-            axes.scatter([column] * len(held), held, s=40, color=OWN, linewidth=0, zorder=4)
+        columns = [[self._blocks.index(name) for name in entry["blocks"]] for entry in self._shown]
+        ends = [(held[0], held[-1]) for held in columns]
+        lowest, highest = ([end[side] for end in ends] for side in (0, 1))
+        axes.vlines(range(len(columns)), lowest, highest, color=OWN, linewidth=2, zorder=2)
+        # Over the lines: a block that is missing in the middle has to be seen.
+        every = [(column, place) for column in range(num) for place in range(len(self._blocks))]
+        blue = [(column, place) for column, held in enumerate(columns) for place in held]
+        for dots, color, order in ((every, NO_BLOCK, 3), (blue, OWN, 4)):
+            across, down = ([dot[side] for dot in dots] for side in (0, 1))
+            axes.scatter(across, down, s=40, color=color, linewidth=0, zorder=order)
 
     def _as_rows(self, axes: Axes) -> None:
         axes.set_ylim(len(self._blocks) - 0.5, -0.5)

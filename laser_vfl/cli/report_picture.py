@@ -13,6 +13,9 @@ from laser_vfl.cli.report_text import by_worth, curve_title, heading, label_of
 from laser_vfl.cli.upset_page import LARGE, MARGIN, MEDIUM, OTHER, Page, text_width
 
 DPI = 200
+SPACE, SPARE = 0.05, 1.06
+"""Between words, in inches; and by how much letters on a grid of pixels are wider."""
+
 MIN_WIDTH, LINE, GAP, AXIS, TICKS = 10.0, 0.2, 0.5, 0.62, 0.5
 """In inches: the page, a line of words, between panels, left of an axis, and below one."""
 
@@ -68,11 +71,13 @@ def draw_report(report: dict[str, Any]) -> Figure:
 
 def wrapped(text: str, room: float) -> list[str]:
     """Break a sentence into lines that fit."""
-    lines: list[str] = []
+    lines: list[list[str]] = []
+    used = room
     for word in text.split():
-        longer = f"{lines[-1]} {word}" if lines else word
-        if lines and text_width(longer, MEDIUM) <= room:
-            lines[-1] = longer
-        else:
-            lines.append(word)
-    return lines
+        width = SPARE * text_width(word, MEDIUM) + SPACE
+        if used + width > room:
+            lines.append([])
+            used = 0.0
+        lines[-1].append(word)
+        used += width
+    return [" ".join(line) for line in lines]
