@@ -20,6 +20,9 @@ from laser_vfl.cli.report_views import View, check_together, scored
 from laser_vfl.core.shapley import MAX_ENUMERATED_BLOCKS, Shapley, Worth, curve
 from laser_vfl.core.subsets import clients_in, has, subset_name
 
+LABELS = {"accuracy": "accuracy", "f1": "F1", "auc": "AUC", "r2": "R²"}
+"""The scores as people write them."""
+
 MAX_NAMED = 5
 """How many subsets a sentence names."""
 
@@ -157,12 +160,14 @@ class _Report:
             counts.append(int(entry.get("num_samples") or 0))
         return max(counts)
 
-    def _num_samples(self) -> int | None:
-        """Return how many rows all subsets are compared on, at the client that has fewest."""
+    def _num_samples(self) -> dict[str, int] | None:
+        """Return how many rows all subsets are compared on at each head; None if on no such."""
         if self._rows == "available":
             return None
-        full = [view.scores.fully_observed for view in self._head_views if view.scores]
-        return min(one.num_samples for one in full if one is not None)
+        full = {
+            view.client: view.scores and view.scores.fully_observed for view in self._head_views
+        }
+        return {name: one.num_samples for name, one in full.items() if one}
 
     def _on(self, rows: Rows) -> list[Head]:
         return [head_of(view, self._score, rows) for view in self._head_views]
@@ -173,11 +178,13 @@ class _Report:
 
 def sentences(report: dict[str, Any]) -> list[str]:
     """Return what has to be said about a report, for people."""
-    score, blocks = report["score"], report["blocks"]
+    score, blocks = LABELS[report["score"]], report["blocks"]
     told = []
     if report["rows"] == "fully observed":
         which = f"all {len(blocks)} blocks" if len(blocks) > 1 else f"the block of {blocks[0]}"
-        told.append(f"{score} on the {report['num_samples']:,} test rows that have {which}")
+        counts = sorted(set(report["num_samples"].values()))
+        num = f"{counts[0]:,}" + (f" to {counts[-1]:,}" if len(counts) > 1 else "")
+        told.append(f"{score} on the {num} test rows that have {which}")
     else:
         told.append(
             f"{score} of each subset on the test rows that have its blocks, for fewer than "

@@ -215,7 +215,7 @@ def best_and_worst(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _score_axis(axes: Axes, limits: Limits, label: str) -> None:
     # No score is above 1, though numbers are written there.
-    found = MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(*limits)
+    found = MaxNLocator(8, steps=[1, 2, 5, 10]).tick_values(*limits)
     axes.set_yticks([tick for tick in found if limits[0] <= tick <= min(limits[1], 1)])
     axes.set_ylim(*limits)
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:.2f}"))

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from laser_vfl.cli.report_content import sentences
+from laser_vfl.cli.report_content import LABELS, sentences
 from laser_vfl.cli.tables import add_row, new_table, say
 
 MAX_SUBSETS = 31
@@ -14,8 +14,6 @@ MAX_SUBSETS = 31
 
 MAX_HEADS = 8
 """How many columns of heads a terminal has room for."""
-
-LABELS = {"accuracy": "accuracy", "f1": "F1", "auc": "AUC", "r2": "R²"}
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,7 @@ def _by_head(report: dict[str, Any]) -> Sheet:
         for block in report["blocks"]
     ]
     columns = ["block", *(f">to {head}" for head in heads)]
-    return Sheet("What each block is worth to each head, its own before all others", columns, rows)
+    return Sheet("What each block is worth to each head", columns, rows)
 
 
 def _curve(report: dict[str, Any]) -> Sheet:

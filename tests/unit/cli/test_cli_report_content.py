@@ -36,7 +36,7 @@ def test_one_client_with_its_own_block_first():
     assert sum(values_of(shapley).values()) == pytest.approx(
         report["all_blocks"] - report["constant"]
     )
-    assert (report["rows"], report["num_samples"]) == ("fully observed", 90)
+    assert (report["rows"], report["num_samples"]) == ("fully observed", {"bank": 90})
     assert [entry["blocks"] for entry in report["subsets"]] == [
         THREE,
         ["bank", "telco"],
@@ -96,6 +96,12 @@ def test_with_few_fully_observed_rows_each_subset_has_its_own(paired):
     assert (report["rows"], report["num_samples"]) == ("available", None)
     assert "what differs may also be the rows" in sentences(report)[0]
     assert None not in values_of(report["shapley"]).values()
+
+
+def test_heads_may_have_labels_for_different_rows():
+    report = report_of([view_of(0, THREE, additive), view_of(1, THREE, additive, paired=70)])
+    assert report["num_samples"] == {"bank": 90, "shop": 70}
+    assert sentences(report)[0] == "accuracy on the 70 to 90 test rows that have all 3 blocks"
 
 
 def test_one_head_with_few_such_rows_is_enough_for_none():

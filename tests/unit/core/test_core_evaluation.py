@@ -26,7 +26,7 @@ OBSERVED = [{0, 1, 2}, {0, 1}, {0}, {0, 1, 2}, {0, 1}, {1}, {0}, {0, 1, 2}, {0, 
 UNLABELLED = {3, 4}
 
 
-def evaluated(task, *, batch_size=4, target_std=1.0):
+def evaluated(task, *, batch_size=4, target_std=1.0, participants=0b111):
     world = World(OBSERVED, 3, {0}, tasks={0: task}, unlabelled={0: UNLABELLED})
     member = world.member(0, settings_of())
     rows = world.rows[0]
@@ -38,7 +38,7 @@ def evaluated(task, *, batch_size=4, target_std=1.0):
         target_std=target_std,
     )
     for step in in_order(member.alignment.groups, batch_size):
-        plan = plan_step(step, member.alignment, client=0, participants=0b111, heads=0b001)
+        plan = plan_step(step, member.alignment, client=0, participants=participants, heads=0b001)
         if plan is not None:
             evaluation.add(plan, world.stack(plan, world.models).detach())
     return world, evaluation.scores(ROSTER)
@@ -148,23 +148,11 @@ def test_many_blocks_are_added_in_the_same_orders_at_all_clients():
 
 def test_rows_of_a_lost_member_are_not_fully_observed():
     """It left before these rows were tested, and its block occurs in none of them."""
-    world = World(OBSERVED, 3, {0})
-    member = world.member(0, settings_of())
-    rows = world.rows[0]
-    evaluation = Evaluation(
-        member.learner,
-        subsets_to_score(0, member.alignment.groups),
-        world.target(0)[rows].double().numpy(),
-        np.ones(len(rows), dtype=bool),
-    )
-    for step in in_order(member.alignment.groups, 4):
-        plan = plan_step(step, member.alignment, client=0, participants=0b011, heads=0b001)
-        if plan is not None:
-            evaluation.add(plan, world.stack(plan, world.models).detach())
-    full = evaluation.scores(ROSTER)["fully_observed"]
+    full = evaluated("multiclass", participants=0b011)[1]["fully_observed"]
     assert full["blocks"] == "bank,shop"
     assert list(full["by_subset"]) == ["bank", "bank,shop"]
-    assert full["num_samples"] == sum({0, 1} <= observed for observed in OBSERVED)
+    paired = [n for n, observed in enumerate(OBSERVED) if {0, 1} <= observed]
+    assert full["num_samples"] == len(set(paired) - UNLABELLED)
 
 
 def test_decisions_are_classes_log_odds_or_values():

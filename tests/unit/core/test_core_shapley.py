@@ -161,6 +161,8 @@ def test_orders_follow_from_the_seed_and_are_all_different():
     orders = random_orders(12, seed=7)
     assert orders == random_orders(12, seed=7) != random_orders(12, seed=8)
     assert len(set(orders)) == NUM_ORDERS
+    # Releases that drew other orders would have no subset in common.
+    assert random_orders(6, seed=7)[:2] == [(4, 2, 1, 3, 0, 5), (4, 5, 2, 1, 3, 0)]
     assert all(sorted(order) == list(range(12)) for order in orders)
     first = [random_orders(3, seed=seed)[0] for seed in range(600)]
     counts = [first.count(order) for order in set(first)]
