@@ -12,7 +12,7 @@ import typer
 from laser_vfl.cli.certs import certs_app
 from laser_vfl.cli.data import data_app
 from laser_vfl.cli.experiment import experiment_app
-from laser_vfl.cli.options import Format, FormatOption
+from laser_vfl.cli.options import Format, FormatOption, Score
 from laser_vfl.core.errors import ExitCode, LaserError
 from laser_vfl.core.release import __version__
 
@@ -216,6 +216,29 @@ def align(
 
     options = AlignOptions(config, dry_run, plot, timeout)
     run_align(options, as_json=output is Format.JSON)
+
+
+@app.command()
+def report(
+    config: Annotated[
+        list[Path],
+        typer.Option("--config", help="The YAML file of a client; of each, for all together."),
+    ] = [],  # noqa: B006
+    with_reports: Annotated[
+        list[Path],
+        typer.Option("--with", help="The report.json of another organisation, to go with it."),
+    ] = [],  # noqa: B006
+    score: Annotated[Score | None, typer.Option(help="What to compare by.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write report.json, .md and .png to this directory, too.")
+    ] = None,
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Show what each subset of blocks can do, and what each block is worth."""
+    from laser_vfl.cli.report import ReportOptions, run_report
+
+    options = ReportOptions(config, with_reports, score, out)
+    run_report(options, as_json=output is Format.JSON)
 
 
 @app.command()

@@ -13,4 +13,13 @@ class Format(StrEnum):
     JSON = "json"
 
 
+class Score(StrEnum):
+    """By what subsets of blocks are compared."""
+
+    ACCURACY = "accuracy"
+    F1 = "f1"
+    AUC = "auc"
+    R2 = "r2"
+
+
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the result.")]

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from laser_vfl.cli.tables import say
 from laser_vfl.config.text import one_line
 
 MAX_PATTERNS = 30
@@ -20,35 +21,35 @@ def print_overlaps(found: dict[str, Any], federation: str, console: Console) -> 
     """Print what `operations.align` has found."""
     client, members = found["client"], found["members"]
     how = f"aligned by {found['scheme']} in {found['seconds']:.1f} s"
-    _say(console, f"{client} of federation {federation}: {how}")
-    _say(console, f"took part: {', '.join(members)}")
+    say(console, f"{client} of federation {federation}: {how}")
+    say(console, f"took part: {', '.join(members)}")
     if found["absent"]:
-        _say(console, f"absent: {', '.join(found['absent'])}")
+        say(console, f"absent: {', '.join(found['absent'])}")
     tables = {name: table for name, table in found["tables"].items() if table["num_samples"]}
     for name, table in tables.items():
         _print_table(name, table, client, members, console)
     if not tables:
-        _say(console, "no table has a sample")
+        say(console, "no table has a sample")
 
 
 def _print_table(
     name: str, table: dict[str, Any], client: str, members: Sequence[str], console: Console
 ) -> None:
     shown = table["patterns"][:MAX_PATTERNS]
-    _say(console, "")
-    _say(console, name)
+    say(console, "")
+    say(console, name)
     console.print(_patterns(shown, client, members, console.width))
     num_more = len(table["patterns"]) - len(shown)
     if num_more:
         num_left = table["num_samples"] - sum(pattern["num_samples"] for pattern in shown)
         share = f"{num_left / table['num_samples']:.1%}"
         text = f"{num_more:,} rarer patterns with {num_left:,} samples ({share}) are left out"
-        _say(console, f"{text}; --format json has them")
+        say(console, f"{text}; --format json has them")
     num_rows, num_shared = table["num_rows"], table["num_shared"]
     share = f" ({num_shared / num_rows:.1%})" if num_rows else ""
-    _say(console, f"{client} has {num_rows:,} rows; others hold {num_shared:,} of them too{share}")
+    say(console, f"{client} has {num_rows:,} rows; others hold {num_shared:,} of them too{share}")
     missing = f"{table['missing_share']:.1%} of their blocks are missing"
-    _say(console, f"{table['num_samples']:,} samples altogether; {missing}")
+    say(console, f"{table['num_samples']:,} samples altogether; {missing}")
 
 
 def _patterns(
@@ -86,8 +87,3 @@ def _listed(names: Sequence[str]) -> str:
     if len(names) <= MAX_NAMES:
         return ", ".join(names)
     return f"{', '.join(names[: MAX_NAMES - 1])} and {len(names) - MAX_NAMES + 1} more"
-
-
-def _say(console: Console, text: str) -> None:
-    """Print text that may come from others: neither markup nor control characters count."""
-    console.print(Text(one_line(text)), soft_wrap=True)

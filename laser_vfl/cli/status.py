@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from laser_vfl.cli.own_daemon import own_daemon
+from laser_vfl.cli.tables import add_row, new_table, say
 from laser_vfl.client.config import ClientConfig
-from laser_vfl.config.text import one_line
 from laser_vfl.core.errors import ConfigError
 from laser_vfl.remote.calls import client_access, coordinator_access
 from laser_vfl.remote.operations import client_status, coordinator_status
@@ -55,22 +53,22 @@ def run_status(
 
 def print_federation(status: dict[str, Any], console: Console) -> None:
     """Print the status of a coordinator."""
-    _say(console, f"federation {status['federation']}, release {status['release']}")
+    say(console, f"federation {status['federation']}, release {status['release']}")
     if status["training"]:
-        _say(console, f"training run {status['run']} with seed {status['seed']}")
+        say(console, f"training run {status['run']} with seed {status['seed']}")
         if status["waiting_for"]:
-            _say(console, f"training waits for {', '.join(status['waiting_for'])}")
+            say(console, f"training waits for {', '.join(status['waiting_for'])}")
     elif status["wanted"]:
         waiting_for = ", ".join(status["waiting_for"])
-        _say(console, f"the next run {f'waits for {waiting_for}' if waiting_for else 'starts now'}")
+        say(console, f"the next run {f'waits for {waiting_for}' if waiting_for else 'starts now'}")
     else:
-        _say(console, "no run is wanted or under way")
+        say(console, "no run is wanted or under way")
     if status["last_run"]:
-        _say(console, f"last run {status['last_run']}: {status['last_outcome']}")
-    table = _table("client", "up", "doing", ">step", "model", "head", ">has block")
+        say(console, f"last run {status['last_run']}: {status['last_outcome']}")
+    table = new_table("client", "up", "doing", ">step", "model", "head", ">has block")
     for client in status["clients"]:
         steps = f"{client['next_step']} of {client['num_steps']}" if client["num_steps"] else ""
-        _row(
+        add_row(
             table,
             client["client"],
             "yes" if client["up"] else "no",
@@ -82,7 +80,7 @@ def print_federation(status: dict[str, Any], console: Console) -> None:
         )
     console.print(table)
     if status["num_samples"]:
-        _say(console, f"has block: of {status['num_samples']} training samples of the last run")
+        say(console, f"has block: of {status['num_samples']} training samples of the last run")
     if status["generation"]:
         _print_members(status, console)
 
@@ -90,16 +88,16 @@ def print_federation(status: dict[str, Any], console: Console) -> None:
 def _print_members(status: dict[str, Any], console: Console) -> None:
     """Print who takes part in the run under way, or did in the last one, and who has left it."""
     which = "the run under way" if status["training"] else "the last run"
-    _say(console, f"{which}: generation {status['generation']}, {_checkpoint(status)}")
-    table = _table("client", "member", ">steps redone", ">frames dropped", ">offences seen")
+    say(console, f"{which}: generation {status['generation']}, {_checkpoint(status)}")
+    table = new_table("client", "member", ">steps redone", ">frames dropped", ">offences seen")
     for client in status["clients"]:
         is_member = client["client"] in status["members"]
         names = ("num_redone", "num_dropped", "num_offences")
         counts = [client[name] if client["up"] else "" for name in names]
-        _row(table, client["client"], "yes" if is_member else "no", *counts)
+        add_row(table, client["client"], "yes" if is_member else "no", *counts)
     console.print(table)
     for departure in status["departures"]:
-        _say(
+        say(
             console,
             f"{_local_time(departure['at'])} lost {departure['client']} "
             f"(generation {departure['generation']}): {departure['reason']}",
@@ -114,15 +112,15 @@ def _checkpoint(status: dict[str, Any]) -> str:
 def print_client(status: dict[str, Any], console: Console) -> None:
     """Print the status of a client."""
     about = f"{status['client']} of federation {status['federation']}, release {status['release']}"
-    _say(console, f"{about}: {status['activity']}")
+    say(console, f"{about}: {status['activity']}")
     if status["training_run"]:
         done = f"step {status['next_step']} of {status['num_steps']}"
-        _say(console, f"training run {status['training_run']}: {done}")
+        say(console, f"training run {status['training_run']}: {done}")
     if status["generation"]:
         which = "" if status["training_run"] else "the last run: "
         dropped = status["frames_dropped"]
         reasons = ", ".join(f"{num} {reason}" for reason, num in dropped.items())
-        _say(
+        say(
             console,
             f"{which}generation {status['generation']} with {', '.join(status['members'])}; "
             f"{status['num_redone']} steps redone, {sum(dropped.values())} frames dropped"
@@ -130,20 +128,20 @@ def print_client(status: dict[str, Any], console: Console) -> None:
         )
         if status["offences"]:
             told = ", ".join(f"{reason} ({num})" for reason, num in status["offences"].items())
-            _say(console, f"peers broke the contract: {told}")
+            say(console, f"peers broke the contract: {told}")
     model = status["model"]
     if model is None:
-        _say(console, "no model yet")
+        say(console, "no model yet")
     else:
         trained = _local_time(model["trained_at"], "%Y-%m-%d %H:%M")
-        _say(console, f"model of run {model['run']}, {trained}, {model['num_steps']} steps")
-    _say(
+        say(console, f"model of run {model['run']}, {trained}, {model['num_steps']} steps")
+    say(
         console,
         f"{status['num_held']} samples held; {status['num_requests']} requests, "
         f"{status['num_predicted']} predictions, {status['num_sample_errors']} errors",
     )
     if status["serve_problem"]:
-        _say(console, f"data.serve: {status['serve_problem']}")
+        say(console, f"data.serve: {status['serve_problem']}")
     if model is not None and model["task"]:
         _print_scores(model, status["subsets"], console)
     if status["peers"]:
@@ -151,11 +149,11 @@ def print_client(status: dict[str, Any], console: Console) -> None:
 
 
 def _print_scores(model: dict[str, Any], counts: dict[str, int], console: Console) -> None:
-    table = _table("blocks", f">{model['score_name'] or 'score'}", ">predictions")
+    table = new_table("blocks", f">{model['score_name'] or 'score'}", ">predictions")
     subsets = dict.fromkeys([*model["scores"], *counts])
     for blocks in sorted(subsets, key=lambda blocks: blocks.count(",")):
-        _row(table, blocks, _score(model["scores"].get(blocks)), counts.get(blocks, 0))
-    _row(
+        add_row(table, blocks, _score(model["scores"].get(blocks)), counts.get(blocks, 0))
+    add_row(
         table,
         "whatever each sample has",
         _score(model["score"]),
@@ -166,9 +164,9 @@ def _print_scores(model: dict[str, Any], counts: dict[str, int], console: Consol
 
 
 def _print_peers(peers: list[dict[str, Any]], console: Console) -> None:
-    table = _table("peer", "available", ">usual ms", ">had block", ">asked us", ">refused")
+    table = new_table("peer", "available", ">usual ms", ">had block", ">asked us", ">refused")
     for peer in peers:
-        _row(
+        add_row(
             table,
             peer["client"],
             "yes" if peer["available"] else "no",
@@ -180,25 +178,7 @@ def _print_peers(peers: list[dict[str, Any]], console: Console) -> None:
     console.print(table)
     for peer in peers:
         if peer["problem"]:
-            _say(console, f"{peer['client']}: {peer['problem']}")
-
-
-def _table(*names: str) -> Table:
-    """Return a table; the columns of numbers are marked by >."""
-    table = Table()
-    for name in names:
-        table.add_column(name.removeprefix(">"), justify="right" if name[0] == ">" else "left")
-    return table
-
-
-def _row(table: Table, *values: Any, style: str = "") -> None:
-    texts = ("" if value is None else one_line(str(value)) for value in values)
-    table.add_row(*map(Text, texts), style=style)
-
-
-def _say(console: Console, text: str) -> None:
-    """Print text that may come from others: neither markup nor control characters count."""
-    console.print(Text(one_line(text)), soft_wrap=True)
+            say(console, f"{peer['client']}: {peer['problem']}")
 
 
 def _local_time(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:

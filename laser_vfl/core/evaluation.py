@@ -10,25 +10,42 @@ import torch
 from laser_vfl.core.alignment import Group
 from laser_vfl.core.learner import Learner
 from laser_vfl.core.method import guesses
-from laser_vfl.core.metrics import score
+from laser_vfl.core.metrics import best_constant, score
+from laser_vfl.core.place import Place
 from laser_vfl.core.plan import Plan
+from laser_vfl.core.shapley import MAX_ENUMERATED_BLOCKS, Order, prefixes, random_orders
 from laser_vfl.core.subsets import clients_in, mask_of, subset_name, subsets_containing
 from laser_vfl.core.tasks import all_tasks
 
-MAX_ENUMERATED_BLOCKS = 10
 
-
-def subsets_to_score(client: int, groups: Sequence[Group]) -> list[int]:
+def subsets_to_score(
+    client: int, groups: Sequence[Group], orders: Sequence[Order] = ()
+) -> list[int]:
     """Return the subsets a client is scored on: all that can occur, while they are few.
 
-    Above ten blocks there are too many; then the observed sets and the client alone remain.
+    Above ten blocks there are too many; then the observed sets and the client alone remain, and
+    what the client would have along each of the orders in which blocks are added.
     """
     mine = [g.observed for g in groups if g.observed >> client & 1]
-    union = mask_of(i for mask in mine for i in clients_in(mask))
+    own, union = 1 << client, _occurring(client, groups)
     if union.bit_count() <= MAX_ENUMERATED_BLOCKS:
         subsets = subsets_containing(client, union) if mine else []
         return [subset for subset in subsets if any(not subset & ~mask for mask in mine)]
-    return sorted({*mine, 1 << client}, key=lambda mask: (mask.bit_count(), mask))
+    along = {subset | own for order in orders for subset in prefixes(order, union)}
+    seen = {subset for subset in along if any(not subset & ~mask for mask in mine)}
+    return sorted({*mine, own, *seen}, key=lambda mask: (mask.bit_count(), mask))
+
+
+def orders_to_score(place: Place, groups: Sequence[Group]) -> list[tuple[int, ...]]:
+    """Return the orders that stand for all subsets; none while the subsets are enumerated."""
+    if _occurring(place.client, groups).bit_count() <= MAX_ENUMERATED_BLOCKS:
+        return []
+    return random_orders(place.num_clients, seed=place.settings.seed)
+
+
+def _occurring(client: int, groups: Sequence[Group]) -> int:
+    """Return the blocks that occur in the client's rows."""
+    return mask_of(i for g in groups if g.observed >> client & 1 for i in clients_in(g.observed))
 
 
 class Evaluation:
@@ -99,7 +116,30 @@ class Evaluation:
             "by_observed_set": {
                 subset_name(mask, roster): self._score(overall, rows) for mask, rows in sets.items()
             },
+            "constant": self._constant(everyone),
+            "fully_observed": self._fully_observed(roster),
         }
+
+    def _fully_observed(self, roster: Sequence[str]) -> dict[str, Any] | None:
+        """Score all subsets on the same rows, those with every block that ever occurs."""
+        every = int(np.bitwise_or.reduce(self._observed)) if len(self._observed) else 0
+        rows = self._observed == every
+        if not every or not (rows & self._labelled).any():
+            return None
+        return {
+            "blocks": subset_name(every, roster),
+            "num_samples": int(np.count_nonzero(rows & self._labelled)),
+            "constant": self._constant(rows),
+            "by_subset": {
+                subset_name(mask, roster): self._score(values, rows, counted=False)
+                for mask, values in zip(self._subsets, self._predictions, strict=True)
+                if not mask & ~every
+            },
+        }
+
+    def _constant(self, rows: npt.NDArray[np.bool_]) -> dict[str, Any]:
+        targets = self._targets[rows & self._labelled].astype(np.float64) * self._target_std
+        return dict(best_constant(self._learner.task, targets))
 
     def _score(
         self, predictions: npt.NDArray[Any], rows: npt.NDArray[np.bool_], *, counted: bool = True

@@ -28,6 +28,27 @@ def score(task: Task, predictions: Array, targets: Array) -> Scores:
     return {"rmse": rmse(predictions, targets), "r2": r2(predictions, targets)}
 
 
+def best_constant(task: Task, targets: Array) -> Scores:
+    """Return the best that one prediction for all samples reaches, of each metric of a task.
+
+    The largest class, the positive class for F1, any for AUC, the mean for values.
+    """
+    if task == "multiclass":
+        known = targets[targets >= 0].astype(np.int64)  # others are of no class that is predicted
+        most = int(np.bincount(known).max()) if len(known) else 0
+        return {"accuracy": most / len(targets) if len(targets) else None}
+    if task == "binary":
+        positive = targets > 0
+        share = _mean(positive)
+        return {
+            "accuracy": None if share is None else max(share, 1 - share),
+            "f1": f1(np.ones_like(positive), positive),
+            "auc": auc(np.zeros(len(targets)), positive),
+        }
+    mean = np.full(len(targets), targets.mean() if len(targets) else 0.0)
+    return {"rmse": rmse(mean, targets), "r2": r2(mean, targets)}
+
+
 def f1(predicted: npt.NDArray[np.bool_], positive: npt.NDArray[np.bool_]) -> float | None:
     """Return 2PR/(P+R) of the positive class; 0 when none was found, None without samples."""
     if not len(positive):

@@ -23,6 +23,7 @@ class Purpose(IntEnum):
     FUSION_NOISE = 5
     DROPPED_PARTIES = 6
     GUESSES = 7
+    BLOCK_ORDERS = 16
     SPLIT = 20
     MISSING_BLOCKS = 21
     MISSING_PROBABILITIES = 22

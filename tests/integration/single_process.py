@@ -16,7 +16,7 @@ from laser_vfl.client.listing import shuffled
 from laser_vfl.config.loading import load_config
 from laser_vfl.coordinator.config import CoordinatorConfig
 from laser_vfl.core.alignment import ClientAlignment, align, align_rows, listing_order
-from laser_vfl.core.evaluation import Evaluation, subsets_to_score
+from laser_vfl.core.evaluation import Evaluation, orders_to_score, subsets_to_score
 from laser_vfl.core.exchange import crossing
 from laser_vfl.core.learner import Learner
 from laser_vfl.core.noise import Phase
@@ -84,9 +84,10 @@ class SingleProcess:
         assert table is not None
         assert table.targets is not None
         assert table.labelled is not None
+        orders = orders_to_score(self.learners[client].place, alignments[client].groups)
         evaluation = Evaluation(
             self.learners[client],
-            subsets_to_score(client, alignments[client].groups),
+            subsets_to_score(client, alignments[client].groups, orders),
             table.targets.double().numpy(),
             table.labelled,
             target_std=block.labels.std if block.labels.task == "regression" else 1.0,
@@ -119,7 +120,11 @@ class SingleProcess:
                         stack_bpd[row_of[place], column] = rows_bd[i]
             evaluation.add(plan, stack_bpd)
         left_out = sum(g.size for g in groups if not g.observed & self.heads)
-        return {**evaluation.scores(self.names), "num_samples_without_head": left_out}
+        return {
+            **evaluation.scores(self.names),
+            "num_samples_without_head": left_out,
+            "orders": [[self.names[k] for k in order] for order in orders],
+        }
 
 
 def _align(

@@ -8,10 +8,17 @@ import torch
 from core_federation import World, settings_of, subsets_with
 
 from laser_vfl.core.alignment import Group
-from laser_vfl.core.evaluation import Evaluation, decide, subsets_to_score
-from laser_vfl.core.metrics import score
+from laser_vfl.core.evaluation import (
+    Evaluation,
+    decide,
+    orders_to_score,
+    subsets_to_score,
+)
+from laser_vfl.core.learner import Place
+from laser_vfl.core.metrics import best_constant, score
 from laser_vfl.core.plan import plan_step
 from laser_vfl.core.schedule import in_order
+from laser_vfl.core.shapley import NUM_ORDERS, prefixes, random_orders
 from laser_vfl.core.subsets import mask_of
 
 ROSTER = ["bank", "shop", "telco"]
@@ -19,7 +26,7 @@ OBSERVED = [{0, 1, 2}, {0, 1}, {0}, {0, 1, 2}, {0, 1}, {1}, {0}, {0, 1, 2}, {0, 
 UNLABELLED = {3, 4}
 
 
-def evaluated(task, *, batch_size=4, target_std=1.0):
+def evaluated(task, *, batch_size=4, target_std=1.0, participants=0b111):
     world = World(OBSERVED, 3, {0}, tasks={0: task}, unlabelled={0: UNLABELLED})
     member = world.member(0, settings_of())
     rows = world.rows[0]
@@ -31,7 +38,7 @@ def evaluated(task, *, batch_size=4, target_std=1.0):
         target_std=target_std,
     )
     for step in in_order(member.alignment.groups, batch_size):
-        plan = plan_step(step, member.alignment, client=0, participants=0b111, heads=0b001)
+        plan = plan_step(step, member.alignment, client=0, participants=participants, heads=0b001)
         if plan is not None:
             evaluation.add(plan, world.stack(plan, world.models).detach())
     return world, evaluation.scores(ROSTER)
@@ -86,6 +93,17 @@ def test_scores_equal_predictions_made_one_at_a_time(task):
     for name, scores in got["by_observed_set"].items():
         exactly = [n for n in labelled if ",".join(ROSTER[i] for i in sorted(OBSERVED[n])) == name]
         assert scores == expected(exactly, all_blocks)
+    whole = [n for n in labelled if OBSERVED[n] == {0, 1, 2}]
+    full = got["fully_observed"]
+    assert (full["blocks"], full["num_samples"]) == ("bank,shop,telco", len(whole))
+    for subset in subsets_with(0, [0, 1, 2]):
+        name = ",".join(ROSTER[i] for i in subset)
+        paired = expected(whole, lambda _, subset=subset: subset, counted=False)
+        assert full["by_subset"].pop(name) == paired
+    assert full["by_subset"] == {}
+    for samples, constant in ((labelled, got["constant"]), (whole, full["constant"])):
+        targets = world.target(0)[samples].double().numpy() * std
+        assert constant == best_constant(task, targets)
     json.dumps(got, allow_nan=False)
 
 
@@ -99,7 +117,42 @@ def test_few_blocks_are_enumerated_and_many_are_not():
     assert subsets_to_score(3, groups) == [0b1000]
     assert subsets_to_score(4, groups) == []
     wide = 2**12 - 1
-    assert subsets_to_score(1, [Group(wide, 5), Group(0b110, 5)]) == [0b10, 0b110, wide]
+    groups = [Group(wide, 5), Group(0b110, 5)]
+    assert subsets_to_score(1, groups) == [0b10, 0b110, wide]
+    assert orders_to_score(Place(1, 12, wide, settings_of()), groups[1:]) == []
+    orders = orders_to_score(Place(1, 12, wide, settings_of()), groups)
+    assert orders == random_orders(12, seed=settings_of().seed)
+
+
+def test_many_blocks_are_added_in_the_same_orders_at_all_clients():
+    wide = 2**12 - 1
+    places = [Place(client, 13, wide, settings_of()) for client in range(12)]
+    groups = [Group(wide, 5), Group(0b110, 5)]  # nobody has the thirteenth block
+    orders = orders_to_score(places[0], groups)
+    assert all(orders_to_score(place, groups) == orders for place in places)
+    assert len(orders) == NUM_ORDERS
+    for client in range(12):
+        got = subsets_to_score(client, groups, orders)
+        assert len(got) <= 12 * NUM_ORDERS + 2
+        assert all(subset >> client & 1 and not subset & ~wide for subset in got)
+        for order in orders:
+            assert {subset | 1 << client for subset in prefixes(order, wide)} <= set(got)
+    # What no row has cannot be scored.
+    partial = [Group(0b0111_1111_1111, 5), Group(0b1111_1111_1110, 5)]
+    assert wide not in subsets_to_score(1, partial, orders)
+    assert all(
+        any(not subset & ~group.observed for group in partial)
+        for subset in subsets_to_score(1, partial, orders)
+    )
+
+
+def test_rows_of_a_lost_member_are_not_fully_observed():
+    """It left before these rows were tested, and its block occurs in none of them."""
+    full = evaluated("multiclass", participants=0b011)[1]["fully_observed"]
+    assert full["blocks"] == "bank,shop"
+    assert list(full["by_subset"]) == ["bank", "bank,shop"]
+    paired = [n for n, observed in enumerate(OBSERVED) if {0, 1} <= observed]
+    assert full["num_samples"] == len(set(paired) - UNLABELLED)
 
 
 def test_decisions_are_classes_log_odds_or_values():
@@ -117,4 +170,5 @@ def test_a_client_that_holds_no_test_row_has_empty_scores():
     assert got["num_samples"] == 0
     assert got["overall"] == {"accuracy": None}
     assert got["by_subset"] == got["by_num_blocks"] == got["by_observed_set"] == {}
+    assert (got["constant"], got["fully_observed"]) == ({"accuracy": None}, None)
     assert mask_of([]) == 0

@@ -6,6 +6,7 @@ import pytest
 from laser_vfl.core.metrics import (
     accuracy_over_clients,
     auc,
+    best_constant,
     f1,
     f1_over_clients,
     r2,
@@ -118,3 +119,28 @@ def test_f1_over_clients_is_the_mean_of_those_that_have_one():
     assert f1_over_clients([0.5, None, 1.0]) == 0.75
     assert f1_over_clients([None]) is None
     assert f1_over_clients([]) is None
+
+
+@pytest.mark.parametrize("task", ["multiclass", "binary", "regression"])
+def test_no_constant_prediction_is_better_than_the_best(task):
+    targets = np.floor(uniform(40, 50) * (3 if task != "binary" else 2))
+    targets = targets + uniform(40, 51) if task == "regression" else targets
+    tried = np.linspace(-1, 4, 501) if task == "regression" else [0.0, 1.0, 2.0, -1.0]
+    reached = [score(task, np.full(40, value), targets) for value in tried]
+    for name, best in best_constant(task, targets).items():
+        extreme = min if name == "rmse" else max
+        assert best == pytest.approx(extreme(entry[name] for entry in reached), abs=1e-4)
+
+
+def test_the_best_constant_where_there_is_little_to_predict():
+    none = np.zeros(0)
+    assert best_constant("multiclass", none) == {"accuracy": None}
+    assert best_constant("binary", none) == {"accuracy": None, "f1": None, "auc": None}
+    assert best_constant("regression", none) == {"rmse": None, "r2": None}
+    assert best_constant("binary", np.zeros(4)) == {"accuracy": 1.0, "f1": 0.0, "auc": None}
+    assert best_constant("regression", np.ones(4)) == {"rmse": 0.0, "r2": None}
+    # A class that training did not have is never predicted, not even by a constant.
+    assert best_constant("multiclass", np.array([-1.0, -1, -1, 2, 2, 0])) == {
+        "accuracy": pytest.approx(2 / 6)
+    }
+    assert best_constant("multiclass", np.array([-1.0])) == {"accuracy": 0.0}
