@@ -138,7 +138,7 @@ def test_the_product_s_defaults_are_a_method_too():
     prepare("--method", "laser-mixed")
     training = yaml.safe_load(Path("new/coordinator.yaml").read_text())["training"]
     assert training["method"] == "laser"
-    assert "preset" not in training
+    assert training["preset"] == "default"
 
 
 def test_text_has_the_notes_and_the_commands():

@@ -11,8 +11,9 @@ FILES = sorted(path for path in SOURCE.rglob("*.py") if "v1" not in path.parts)
 MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
 CALLS = {"eval", "exec", "compile", "__import__", "torch.load", "yaml.load", "yaml.unsafe_load"}
 IMPORTERS = {"importlib.import_module", "import_module"}
-MAY_IMPORT = {"__init__.py", "models/factory.py"}
-"""The names of the package itself, and models that the organisation's own configuration names."""
+MAY_IMPORT = {"__init__.py", "models/factory.py", "experiments/engines.py"}
+"""The names of the package itself, models that the organisation's own configuration names, and
+engines of experiments that somebody names on the command line."""
 
 
 def _dangers(source: str) -> list[str]:
