@@ -358,3 +358,15 @@ def bench_step(
     from laser_vfl.cli.bench_step import BenchOptions, run_bench_step
 
     run_bench_step(BenchOptions(steps, repeats, clients, tls), as_json=output is Format.JSON)
+
+
+@bench_app.command("tasks")
+def bench_tasks(
+    steps: Annotated[int, typer.Option(min=5, help="Steps in each repetition.")] = 40,
+    repeats: Annotated[int, typer.Option(min=1, help="Repetitions; medians are reported.")] = 7,
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Time all tasks of a head at once against one after another, and 8 clients against 4."""
+    from laser_vfl.cli.bench_tasks import BenchOptions, run_bench_tasks
+
+    run_bench_tasks(BenchOptions(steps, repeats), as_json=output is Format.JSON)
