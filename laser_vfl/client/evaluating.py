@@ -23,9 +23,10 @@ def begin_evaluation(
         return None
     if not has(learner.place.heads, learner.place.client):
         return None
+    place, method = learner.place, learner.method
     return Evaluation(
         learner,
-        subsets_to_score(learner.place.client, alignment.groups),
+        subsets_to_score(place.client, alignment.groups, lambda mask: method.used(mask, place)),
         table.targets.double().numpy(),
         table.labelled,
         target_std=labels.std if labels.task == "regression" else 1.0,

@@ -1,6 +1,6 @@
 """How well every subset of blocks predicts, from one client's head and its test rows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,17 +18,21 @@ from laser_vfl.core.tasks import all_tasks
 MAX_ENUMERATED_BLOCKS = 10
 
 
-def subsets_to_score(client: int, groups: Sequence[Group]) -> list[int]:
+def subsets_to_score(
+    client: int, groups: Sequence[Group], used: Callable[[int], int] = lambda observed: observed
+) -> list[int]:
     """Return the subsets a client is scored on: all that can occur, while they are few.
 
-    Above ten blocks there are too many; then the observed sets and the client alone remain.
+    Above ten blocks there are too many; then the client alone remains, and what is `used` of each
+    observed set.
     """
     mine = [g.observed for g in groups if g.observed >> client & 1]
     union = mask_of(i for mask in mine for i in clients_in(mask))
     if union.bit_count() <= MAX_ENUMERATED_BLOCKS:
         subsets = subsets_containing(client, union) if mine else []
         return [subset for subset in subsets if any(not subset & ~mask for mask in mine)]
-    return sorted({*mine, 1 << client}, key=lambda mask: (mask.bit_count(), mask))
+    kept = {1 << client, *filter(None, map(used, mine))}
+    return sorted(kept, key=lambda mask: (mask.bit_count(), mask))
 
 
 class Evaluation:

@@ -84,9 +84,13 @@ class SingleProcess:
         assert table is not None
         assert table.targets is not None
         assert table.labelled is not None
+        learner = self.learners[client]
+        place = learner.place
         evaluation = Evaluation(
-            self.learners[client],
-            subsets_to_score(client, alignments[client].groups),
+            learner,
+            subsets_to_score(
+                client, alignments[client].groups, lambda mask: learner.method.used(mask, place)
+            ),
             table.targets.double().numpy(),
             table.labelled,
             target_std=block.labels.std if block.labels.task == "regression" else 1.0,
