@@ -11,10 +11,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from laser_vfl.core.errors import MismatchError
 from laser_vfl.core.fusion import Task
 from laser_vfl.core.method import Answers, Masks, Method, Parts, Rows
 from laser_vfl.core.place import Place
 from laser_vfl.core.plan import Plan
+from laser_vfl.core.settings import MAX_COMBINED
 from laser_vfl.core.subsets import has, mask_of
 from laser_vfl.core.tasks import Tasks, all_tasks, divisor
 
@@ -26,6 +28,11 @@ class Combinatorial(Method):
 
     def representation(self, parts: Parts, place: Place) -> nn.Module:
         """Build a model for each subset."""
+        if place.num_clients > MAX_COMBINED:
+            raise MismatchError(
+                f"{place.num_clients} clients would have {place.everyone} predictors",
+                hint=f"use another method, or at most {MAX_COMBINED} clients",
+            )
         return _OfSubsets(place, lambda: parts.representation(parts.input_shape))
 
     def fusion(self, parts: Parts, place: Place) -> nn.Module:

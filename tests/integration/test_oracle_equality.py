@@ -191,7 +191,7 @@ CASES = {
         observed_sets=7,
     ),
     "four clients, combinatorial, by pattern, batch norm, scores": Case(
-        {"method": "combinatorial", "batch_size": 10, "epochs": 3, "batching": "by_pattern"},
+        {"method": "combinatorial", "batch_size": 11, "epochs": 3, "batching": "by_pattern"},
         {
             "bank": Client(label=None, model=BATCH_NORM, p_hold=0.5, optimizer=COSINE),
             "shop": Client(label="flag", model=DROPOUT, optimizer=MOMENTUM, p_hold=0.5),
