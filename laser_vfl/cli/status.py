@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from laser_vfl.cli.own_daemon import own_daemon
+from laser_vfl.cli.predict_summary import GUESSED
 from laser_vfl.client.config import ClientConfig
 from laser_vfl.config.text import one_line
 from laser_vfl.core.errors import ConfigError
@@ -154,7 +155,7 @@ def _print_scores(model: dict[str, Any], counts: dict[str, int], console: Consol
     table = _table("blocks", f">{model['score_name'] or 'score'}", ">predictions")
     subsets = dict.fromkeys([*model["scores"], *counts])
     for blocks in sorted(subsets, key=lambda blocks: blocks.count(",")):
-        _row(table, blocks, _score(model["scores"].get(blocks)), counts.get(blocks, 0))
+        _row(table, blocks or GUESSED, _score(model["scores"].get(blocks)), counts.get(blocks, 0))
     _row(
         table,
         "whatever each sample has",
