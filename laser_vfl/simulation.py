@@ -141,6 +141,7 @@ class Simulation:
             ),
             encoding.input_shape,
             num_outputs,
+            labels.classes if labels else (),
         )
         place = Place(client, len(self.roster), self._heads, self.settings, alignment.groups)
         has_head = has(self._heads, client)

@@ -11,6 +11,8 @@ from laser_vfl.core.errors import MismatchError, quoted
 from laser_vfl.wire.predictions import Predictions
 
 NUM_REASONS = 3
+GUESSED = "no block, by a guess"
+"""The blocks of a sample for which a method has no predictor."""
 
 
 @dataclass
@@ -82,7 +84,8 @@ class Summary:
         ):
             score = entry["expected_score"]
             said = "unknown" if score is None else f"{score:.3f}"
-            yield f"  with {blocks}: {entry['num_samples']}, expected {self.score_name} {said}"
+            num, expected = entry["num_samples"], f"expected {self.score_name} {said}"
+            yield f"  with {blocks or GUESSED}: {num}, {expected}"
         for client, problem in self.peers.items():
             if problem:
                 yield f"  {client}: {one_line(problem)}"

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from laser_vfl.cli.own_daemon import own_daemon
+from laser_vfl.cli.predict_summary import GUESSED
 from laser_vfl.cli.tables import add_row, new_table, say
 from laser_vfl.client.config import ClientConfig
 from laser_vfl.core.errors import ConfigError
@@ -152,7 +153,8 @@ def _print_scores(model: dict[str, Any], counts: dict[str, int], console: Consol
     table = new_table("blocks", f">{model['score_name'] or 'score'}", ">predictions")
     subsets = dict.fromkeys([*model["scores"], *counts])
     for blocks in sorted(subsets, key=lambda blocks: blocks.count(",")):
-        add_row(table, blocks, _score(model["scores"].get(blocks)), counts.get(blocks, 0))
+        score, count = _score(model["scores"].get(blocks)), counts.get(blocks, 0)
+        add_row(table, blocks or GUESSED, score, count)
     add_row(
         table,
         "whatever each sample has",

@@ -252,7 +252,8 @@ def _parts(config: ClientConfig, block: Block, width: int, own: OwnModels) -> Pa
         check_fusion(built, width, num_outputs)
         return built
 
-    return Parts(representation, fusion, block.encoding.input_shape, num_outputs)
+    classes = block.labels.classes if block.labels else ()
+    return Parts(representation, fusion, block.encoding.input_shape, num_outputs, classes)
 
 
 def _check_release(config: ClientConfig, method: Method) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from laser_vfl.client.block import Block
 from laser_vfl.client.exchange import Exchange
 from laser_vfl.core.alignment import ClientAlignment
-from laser_vfl.core.evaluation import Evaluation, orders_to_score, subsets_to_score
+from laser_vfl.core.evaluation import Evaluation, orders_to_score, scored_subsets
 from laser_vfl.core.learner import Learner
 from laser_vfl.core.noise import Phase
 from laser_vfl.core.schedule import Step
@@ -23,10 +23,9 @@ def begin_evaluation(
         return None
     if not has(learner.place.heads, learner.place.client):
         return None
-    orders = orders_to_score(learner.place, alignment.groups)
     return Evaluation(
         learner,
-        subsets_to_score(learner.place.client, alignment.groups, orders),
+        scored_subsets(learner, alignment.groups),
         table.targets.double().numpy(),
         table.labelled,
         target_std=labels.std if labels.task == "regression" else 1.0,

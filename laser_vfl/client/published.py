@@ -68,12 +68,18 @@ class PublishedModel:
         """Where this client stands among those it was trained with."""
         return place_of(self.me, self.roster, self.heads, self.settings)
 
+    @cached_property
+    def _chance(self) -> torch.Generator:
+        chance = torch.Generator()
+        chance.seed()
+        return chance
+
     def is_asked_by(self, name: str) -> bool:
         """Tell whether another client needs this one's block when it predicts."""
         if name not in self.roster:  # who has no certificate; there the name says nothing
             return bool(self.method.asks(self.place))
         peer = place_of(self.roster.index(name), self.roster, self.heads, self.settings)
-        return has(self.method.asks(peer), self.me)
+        return has(peer.heads, peer.client) and has(self.method.asks(peer), self.me)
 
     def concerning(self, own_nd: torch.Tensor, name: str) -> torch.Tensor:
         """Return those columns of representations that another client uses."""
@@ -115,7 +121,9 @@ class PublishedModel:
         """Return the head's outputs for representations put together, in host memory."""
         assert self.labels is not None
         fusion, task = self.models["fusion"], self.labels.task
-        return self._run(lambda rows: self.method.answers(fusion, rows, task), fused_nd)
+        return self._run(
+            lambda rows: self.method.answers(fusion, rows, task, self._chance), fused_nd
+        )
 
     def _run(
         self, module: Callable[[torch.Tensor], torch.Tensor], rows: torch.Tensor
@@ -238,6 +246,7 @@ def _build(
         ),
         encoding.input_shape,
         num_outputs,
+        labels.classes if labels else (),
     )
     models = nn.ModuleDict({"representation": method.representation(parts, place)})
     if labels is not None:

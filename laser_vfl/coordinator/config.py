@@ -11,12 +11,9 @@ from laser_vfl.config.problems import problem
 from laser_vfl.config.section import ConfigFile, LogLevel, Section
 from laser_vfl.config.tls import TlsFiles
 from laser_vfl.core.purpose import Scheme
-from laser_vfl.core.settings import TrainingSettings
+from laser_vfl.core.settings import MAX_COMBINED, TrainingSettings
 from laser_vfl.wire.protocol import MAX_POINTS, MAX_TENSOR_BYTES
 from laser_vfl.wire.sizes import item_bytes
-
-MAX_COMBINED = 10
-"""The method `combinatorial` has a predictor for each subset of clients."""
 
 OnLostClient = Literal["continue", "wait"]
 

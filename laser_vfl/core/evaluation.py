@@ -1,6 +1,6 @@
 """How well every subset of blocks predicts, from one client's head and its test rows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,25 @@ from laser_vfl.core.subsets import clients_in, mask_of, subset_name, subsets_con
 from laser_vfl.core.tasks import all_tasks
 
 
+def scored_subsets(learner: Learner, groups: Sequence[Group]) -> list[int]:
+    """Return the subsets of a test table that a head is scored on."""
+    place, method = learner.place, learner.method
+    orders = orders_to_score(place, groups)
+    return subsets_to_score(
+        place.client, groups, orders, lambda observed: method.used(observed, place)
+    )
+
+
 def subsets_to_score(
-    client: int, groups: Sequence[Group], orders: Sequence[Order] = ()
+    client: int,
+    groups: Sequence[Group],
+    orders: Sequence[Order] = (),
+    used: Callable[[int], int] = lambda observed: observed,
 ) -> list[int]:
     """Return the subsets a client is scored on: all that can occur, while they are few.
 
-    Above ten blocks there are too many; then the observed sets and the client alone remain, and
-    what the client would have along each of the orders in which blocks are added.
+    Above ten blocks there are too many; then the client alone remains, what is `used` of each
+    observed set, and what the client would have along each of the orders in which blocks are added.
     """
     mine = [g.observed for g in groups if g.observed >> client & 1]
     own, union = 1 << client, _occurring(client, groups)
@@ -33,7 +45,8 @@ def subsets_to_score(
         return [subset for subset in subsets if any(not subset & ~mask for mask in mine)]
     along = {subset | own for order in orders for subset in prefixes(order, union)}
     seen = {subset for subset in along if any(not subset & ~mask for mask in mine)}
-    return sorted({*mine, own, *seen}, key=lambda mask: (mask.bit_count(), mask))
+    kept = {own, *seen, *filter(None, map(used, mine))}
+    return sorted(kept, key=lambda mask: (mask.bit_count(), mask))
 
 
 def orders_to_score(place: Place, groups: Sequence[Group]) -> list[tuple[int, ...]]:

@@ -37,6 +37,8 @@ class Parts:
     input_shape: tuple[int, ...]
     num_outputs: int
     """Of the head; 0 without one."""
+    classes: tuple[str, ...] = ()
+    """What a head decides between; none for regression."""
 
 
 class Method:
@@ -150,8 +152,17 @@ class Method:
         total_nd, num_blocks, blocks = added_up(own_nd, answers, place)
         return total_nd / num_blocks, blocks
 
-    def answers(self, fusion: nn.Module, fused_nd: torch.Tensor, task: Task) -> torch.Tensor:
-        """Return the outputs for rows that `fuse` made."""
+    def answers(
+        self,
+        fusion: nn.Module,
+        fused_nd: torch.Tensor,
+        task: Task,
+        chance: torch.Generator | None = None,
+    ) -> torch.Tensor:
+        """Return the outputs for rows that `fuse` made; `chance` decides where nothing else does.
+
+        A daemon has one for this alone: training, in another thread, uses torch's own.
+        """
         outputs_no: torch.Tensor = fusion(fused_nd)
         return outputs_no
 
@@ -166,6 +177,11 @@ def added_up(own_nd: Rows, answers: Answers, place: Place) -> tuple[Rows, Rows, 
         num_blocks[places] += 1
         blocks[places] |= np.uint64(mask_of([client]))
     return total_nd, num_blocks, blocks
+
+
+def chances(like_no: torch.Tensor, chance: torch.Generator | None) -> torch.Tensor:
+    """Return random numbers from -1/2 to 1/2 in the shape of outputs."""
+    return torch.rand(like_no.shape, generator=chance).to(like_no) - 0.5
 
 
 def guesses(num: int, width: int, place: Place, *, moment: int) -> npt.NDArray[Any]:

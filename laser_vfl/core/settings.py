@@ -14,6 +14,9 @@ SubsetWeight = Literal["heads", "blocks"]
 LossWeighting = Literal["none", "availability"]
 WirePrecision = Literal["float32", "float16", "bfloat16"]
 
+MAX_COMBINED = 10
+"""How many clients `combinatorial` may have: it has a predictor for each subset of them."""
+
 
 class TrainingSettings(BaseModel):
     """The settings of one training run, every one of them explicit once validated.

@@ -11,10 +11,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from laser_vfl.core.errors import MismatchError
 from laser_vfl.core.fusion import Task
 from laser_vfl.core.method import Answers, Masks, Method, Parts, Rows
 from laser_vfl.core.place import Place
 from laser_vfl.core.plan import Plan
+from laser_vfl.core.settings import MAX_COMBINED
 from laser_vfl.core.subsets import has, mask_of
 from laser_vfl.core.tasks import Tasks, all_tasks, divisor
 
@@ -26,6 +28,11 @@ class Combinatorial(Method):
 
     def representation(self, parts: Parts, place: Place) -> nn.Module:
         """Build a model for each subset."""
+        if place.num_clients > MAX_COMBINED:
+            raise MismatchError(
+                f"{place.num_clients} clients would have {place.everyone} predictors",
+                hint=f"use another method, or at most {MAX_COMBINED} clients",
+            )
         return _OfSubsets(place, lambda: parts.representation(parts.input_shape))
 
     def fusion(self, parts: Parts, place: Place) -> nn.Module:
@@ -41,12 +48,15 @@ class Combinatorial(Method):
     def represent(
         self, model: nn.Module, inputs: torch.Tensor, place: Place, patterns: Sequence[int]
     ) -> torch.Tensor:
-        """Run the models of the subsets that some sample of the step has; the rest are zeros."""
+        """Run the models of subsets that some sample has and somebody predicts from.
+
+        The rest are zeros, so that an optimiser leaves their parameters alone.
+        """
         assert isinstance(model, _OfSubsets)
         blank = inputs.new_zeros((len(inputs), place.settings.representation_dim))
         return torch.cat(
             [
-                part(inputs) if _occurs(mask, patterns) else blank
+                part(inputs) if mask & place.heads and _occurs(mask, patterns) else blank
                 for mask, part in model.by_subset.items()
             ],
             dim=1,
@@ -55,7 +65,7 @@ class Combinatorial(Method):
     def embed(
         self, models: nn.ModuleDict, inputs: torch.Tensor, place: Place, task: Task
     ) -> torch.Tensor:
-        """Run the models of all subsets."""
+        """Run the models of all subsets that somebody predicts from."""
         return self.represent(models["representation"], inputs, place, [place.everyone])
 
     def tasks(self, plan: Plan, place: Place) -> Tasks:
@@ -106,7 +116,13 @@ class Combinatorial(Method):
         mean_nd = picked_nd / np.bitwise_count(blocks)[:, None].astype(np.float32)
         return np.column_stack([mean_nd, slot_n.astype(np.float32)]), blocks
 
-    def answers(self, fusion: nn.Module, fused_nd: torch.Tensor, task: Task) -> torch.Tensor:
+    def answers(
+        self,
+        fusion: nn.Module,
+        fused_nd: torch.Tensor,
+        task: Task,
+        chance: torch.Generator | None = None,
+    ) -> torch.Tensor:
         """Run each row through the head of its subset."""
         assert isinstance(fusion, _OfSubsets)
         heads, slot_n = list(fusion.by_subset.values()), fused_nd[:, -1].long()

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from laser_vfl.core.fusion import Task
-from laser_vfl.core.method import Answers, Masks, Rows, added_up
+from laser_vfl.core.method import Answers, Masks, Rows, added_up, chances
 from laser_vfl.core.place import Place
 from laser_vfl.core.plan import Plan
 from laser_vfl.core.tasks import Tasks, one_task
@@ -44,11 +44,17 @@ class Standard(ActiveParty):
         total_nd[lacking], blocks[lacking] = np.nan, 0
         return total_nd / num_blocks, blocks
 
-    def answers(self, fusion: nn.Module, fused_nd: torch.Tensor, task: Task) -> torch.Tensor:
+    def answers(
+        self,
+        fusion: nn.Module,
+        fused_nd: torch.Tensor,
+        task: Task,
+        chance: torch.Generator | None = None,
+    ) -> torch.Tensor:
         """Predict, and guess where there is nothing to predict from."""
         outputs_no: torch.Tensor = fusion(fused_nd.nan_to_num())
         lacking_n1 = fused_nd[:, :1].isnan()
         guess_no = torch.zeros_like(outputs_no)
         if task != "regression":
-            guess_no = torch.rand_like(outputs_no) - 0.5
+            guess_no = chances(outputs_no, chance)
         return torch.where(lacking_n1, guess_no, outputs_no)

@@ -32,7 +32,7 @@ class Predictions:
     """(n, classes), NaN where there is no prediction; None in a regression."""
     roster: tuple[str, ...]
     blocks: npt.NDArray[np.bool_]
-    """(n, clients) in roster order: the blocks that a prediction used."""
+    """(n, clients) in roster order: the blocks that a prediction used; none for a guess."""
     expected_scores: npt.NDArray[np.float64]
     """What the last evaluation says of those blocks; NaN when it does not know."""
     score_name: str
@@ -77,7 +77,7 @@ def decode_predictions(ids: Sequence[str], response: pb.PredictResponse) -> Pred
         labels=_values(response, failed) if is_regression else _labels(response, classes, failed),
         probabilities=None if is_regression else _probabilities(response, failed),
         roster=tuple(response.roster),
-        blocks=_blocks(masks, len(response.roster), failed),
+        blocks=_blocks(masks, len(response.roster)),
         expected_scores=_expected_scores(response, masks),
         score_name=response.score_name,
         errors=errors,
@@ -143,15 +143,11 @@ def _probabilities(
     return probabilities
 
 
-def _blocks(
-    masks: npt.NDArray[np.uint64], num_clients: int, failed: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.bool_]:
+def _blocks(masks: npt.NDArray[np.uint64], num_clients: int) -> npt.NDArray[np.bool_]:
     if num_clients > MAX_CLIENTS:
         raise ContractError(f"a roster has at most {MAX_CLIENTS} clients, not {num_clients}")
     if masks.size and int(masks.max()) >> num_clients:
         raise ContractError(f"a block is of none of the {num_clients} clients")
-    if not masks[~failed].all():
-        raise ContractError("a prediction used no block")
     shifts = np.arange(num_clients, dtype=np.uint64)
     return (masks[:, None] >> shifts & np.uint64(1)).astype(bool)
 

@@ -10,18 +10,18 @@ import numpy.typing as npt
 import torch
 
 from laser_vfl.client.artifacts import StateDirectory
-from laser_vfl.client.block import Block, build_learner, load_block
+from laser_vfl.client.block import Block, EncodedTable, build_learner, load_block
 from laser_vfl.client.config import ClientConfig
 from laser_vfl.client.listing import shuffled
 from laser_vfl.config.loading import load_config
 from laser_vfl.coordinator.config import CoordinatorConfig
 from laser_vfl.core.alignment import ClientAlignment, align, align_rows, listing_order
-from laser_vfl.core.evaluation import Evaluation, orders_to_score, subsets_to_score
-from laser_vfl.core.exchange import crossing
+from laser_vfl.core.evaluation import Evaluation, orders_to_score, scored_subsets
+from laser_vfl.core.exchange import columns_at, columns_spread, crossing
 from laser_vfl.core.learner import Learner
 from laser_vfl.core.noise import Phase
 from laser_vfl.core.oracle import Member, Oracle
-from laser_vfl.core.plan import plan_step
+from laser_vfl.core.plan import Plan
 from laser_vfl.core.schedule import Schedule, in_order
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.core.subsets import mask_of
@@ -56,22 +56,22 @@ class SingleProcess:
         everyone = mask_of(range(len(self.names)))
         steps = []
         for number in range(self.oracle.num_steps):
+            step = schedule.step(number)
             plans = {
-                k: plan_step(
-                    schedule.step(number),
-                    alignment,
-                    client=k,
-                    participants=everyone,
-                    heads=self.heads,
-                )
-                for k, alignment in enumerate(self.alignments)
+                k: learner.plan(step, self.alignments[k], everyone)
+                for k, learner in enumerate(self.learners)
             }
-            steps.append({k: len(p.rows) for k, p in plans.items() if p and p.learns})
+            steps.append({k: len(plan.rows) for k, plan in plans.items() if plan})
         return steps
+
+    @property
+    def learning(self) -> set[str]:
+        """Who has a step that concerns it."""
+        return {self.names[k] for step in self.num_rows_by_step for k in step}
 
     def parameters(self) -> dict[str, dict[str, torch.Tensor]]:
         return {
-            name: learner.models.state_dict()
+            name: learner.published.state_dict()
             for name, learner in zip(self.names, self.learners, strict=True)
         }
 
@@ -84,10 +84,11 @@ class SingleProcess:
         assert table is not None
         assert table.targets is not None
         assert table.labelled is not None
-        orders = orders_to_score(self.learners[client].place, alignments[client].groups)
+        learner = self.learners[client]
+        orders = orders_to_score(learner.place, alignments[client].groups)
         evaluation = Evaluation(
-            self.learners[client],
-            subsets_to_score(client, alignments[client].groups, orders),
+            learner,
+            scored_subsets(learner, alignments[client].groups),
             table.targets.double().numpy(),
             table.labelled,
             target_std=block.labels.std if block.labels.task == "regression" else 1.0,
@@ -96,28 +97,23 @@ class SingleProcess:
         groups = alignments[client].groups
         for step in in_order(groups, self.settings.batch_size):
             plans = {
-                k: plan_step(step, alignments[k], client=k, participants=everyone, heads=self.heads)
-                for k in range(len(self.names))
+                k: learner.plan(step, alignments[k], everyone, predicts=True)
+                for k, learner in enumerate(self.learners)
             }
             plan = plans[client]
             if plan is None:
                 continue
-            stack_bpd = torch.zeros(
-                len(plan.rows), len(plan.blocks), self.settings.representation_dim
-            )
-            row_of = {(g, int(p)): i for i, (g, p) in enumerate(_places(step, groups, client))}
-            for column, k in enumerate(plan.blocks):
-                other, inputs = plans[k], tables[k]
-                assert other is not None
-                assert inputs is not None
-                learner = self.learners[k]
-                rows_bd = learner.embed(inputs.inputs[torch.from_numpy(other.rows)])
-                if k != client:
-                    rows_bd = learner.released(rows_bd, Phase.EVALUATION, step.number)
-                    rows_bd = crossing(rows_bd, self.settings.wire_precision)
-                for i, place in enumerate(_places(step, groups, k)):
+            shown = {
+                k: self._shown(other, tables[k], client)
+                for k, other in plans.items()
+                if other is not None and k in plan.blocks
+            }
+            stack_bpd = torch.zeros(len(plan.rows), len(plan.blocks), shown[client].shape[1])
+            row_of = {place: i for i, place in enumerate(_places(plan, alignments[client]))}
+            for k, rows_bd in shown.items():
+                for place, row_d in zip(_places(plans[k], alignments[k]), rows_bd, strict=True):
                     if place in row_of:
-                        stack_bpd[row_of[place], column] = rows_bd[i]
+                        stack_bpd[row_of[place], plan.blocks.index(k)] = row_d
             evaluation.add(plan, stack_bpd)
         left_out = sum(g.size for g in groups if not g.observed & self.heads)
         return {
@@ -125,6 +121,17 @@ class SingleProcess:
             "num_samples_without_head": left_out,
             "orders": [[self.names[k] for k in order] for order in orders],
         }
+
+    def _shown(self, plan: Plan, table: EncodedTable | None, to: int) -> torch.Tensor:
+        """What a head sees of a client's representations of the test rows in a plan."""
+        assert table is not None
+        learner, head = self.learners[plan.client], self.learners[to]
+        rows_bd = learner.embed(table.inputs[torch.from_numpy(plan.rows)])
+        if plan.client == to:
+            return rows_bd
+        rows_bd = learner.released(rows_bd, Phase.EVALUATION, plan.step)
+        rows_bc = crossing(columns_at(rows_bd, learner.columns(to)), self.settings.wire_precision)
+        return columns_spread(rows_bc, head.columns(plan.client), rows_bd.shape[1])
 
 
 def _align(
@@ -149,13 +156,15 @@ def _align(
     ]
 
 
-def _places(step: Any, groups: Sequence[Any], client: int) -> list[tuple[int, int]]:
-    return [
-        (segment.group, int(place))
-        for segment in step.segments
-        if groups[segment.group].observed >> client & 1
-        for place in segment.places
-    ]
+def _places(plan: Plan | None, alignment: ClientAlignment) -> list[tuple[int, int]]:
+    """The group and the place in it of each row of a plan."""
+    assert plan is not None
+    place_of = {
+        int(row): (group, place)
+        for group, rows in alignment.rows.items()
+        for place, row in enumerate(rows)
+    }
+    return [place_of[int(row)] for row in plan.rows]
 
 
 def single_process(directory: Path) -> SingleProcess:
@@ -172,8 +181,19 @@ def single_process(directory: Path) -> SingleProcess:
     alignments = _align([block.train.digests for block in blocks], keys)
     cpu = torch.device("cpu")
     learners = [
-        build_learner(config, block, coordinator.training, names, heads, cpu, own_key=own_key)
-        for config, block, own_key in zip(configs, blocks, own_keys, strict=True)
+        build_learner(
+            config,
+            block,
+            coordinator.training,
+            names,
+            heads,
+            cpu,
+            alignment=alignment,
+            own_key=own_key,
+        )
+        for config, block, alignment, own_key in zip(
+            configs, blocks, alignments, own_keys, strict=True
+        )
     ]
     members = {
         k: Member(
@@ -193,5 +213,5 @@ def single_process(directory: Path) -> SingleProcess:
         learners,
         alignments,
         Oracle(members, coordinator.training),
-        mask_of(names.index(name) for name in heads),
+        learners[0].place.heads,
     )

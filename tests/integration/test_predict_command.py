@@ -209,7 +209,7 @@ PREDICT = "predict --config bank.yaml --ids ids.csv"
 ASK = "predict --client {bank} --ids ids.csv"
 MISTAKES = {
     "a client without a head": Mistake(
-        8, "telco has no labels, .*; ask bank or shop$", "predict --config telco.yaml --ids ids.csv"
+        8, "telco has no head .*; ask bank or shop$", "predict --config telco.yaml --ids ids.csv"
     ),
     "nobody there": Mistake(
         4, "nobody answers at {nobody}; is the daemon up", "predict --client {nobody} --ids ids.csv"

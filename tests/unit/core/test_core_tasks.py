@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from core_federation import World, drawn, settings_of
 
+from laser_vfl.core.alignment import Group
 from laser_vfl.core.plan import Plan
 from laser_vfl.core.schedule import Step
 from laser_vfl.core.settings import TrainingSettings
@@ -195,3 +196,19 @@ def test_subsets_come_by_size_and_then_in_roster_order():
 
 def test_an_empty_step_has_no_samples():
     assert Step(0, ()).num_samples == 0
+
+
+@pytest.mark.parametrize("at_most", [1.5, 10.0])
+def test_rare_subsets_weigh_more_where_availability_counts(at_most):
+    """Each task on I has min(c, N / N_I) times its weight; N_I samples have the blocks I."""
+    groups = [Group(0b111, 4), Group(0b011, 20), Group(0b001, 30), Group(0b110, 6)]
+    plan = plan_of([0b111, 0b011, 0b001] * 5, client=0)
+    plain = settings_of(task_sampling="per_sample")
+    weighted = settings_of(loss_weighting="availability", max_loss_weight=at_most)
+    before = drawn(sample_tasks(plan, plain, num_clients=3, heads=0b111, groups=groups), plan)
+    after = drawn(sample_tasks(plan, weighted, num_clients=3, heads=0b111, groups=groups), plan)
+    num_observing = {(0,): 54, (0, 1): 24, (0, 2): 4, (0, 1, 2): 4}
+    assert {subset for _, subset, _ in after} == set(num_observing)
+    for (position, subset, weight), (same, found, more) in zip(before, after, strict=True):
+        assert (position, subset) == (same, found)
+        assert more == pytest.approx(weight * min(at_most, 60 / num_observing[subset]))

@@ -78,6 +78,15 @@ def test_all_samples_may_be_without_a_prediction(answer):
     assert predictions.block_names == ["", ""]
 
 
+def test_a_guess_uses_no_block():
+    response = response_to(["x", "y"])
+    response.blocks[1] = 0
+    predictions = decode_predictions(["x", "y"], response)
+    assert predictions.errors == (None, None)
+    assert predictions.block_names[1] == ""
+    assert math.isnan(predictions.expected_scores[1])
+
+
 def test_no_ids_are_no_predictions():
     predictions = decoded([])
     assert predictions.blocks.shape == (0, 3)
@@ -95,7 +104,6 @@ def test_no_ids_are_no_predictions():
         {"classes": ["x", "y"], "class_kind": "boolean"},
         {"blocks": [1]},
         {"blocks": [1, 8]},
-        {"blocks": [1, 0]},
         {"class_places": [0]},
         {"class_places": [0, 2]},
         {"values": [1.0]},
