@@ -47,8 +47,8 @@ class Oracle:
         self._settings = settings
         groups = next(iter(self._members.values())).alignment.groups
         num_clients = next(iter(self._members.values())).learner.place.num_clients
-        self._timeline = Timeline(settings, groups, num_clients)
-        self.num_steps = self._timeline.num_steps
+        self.timeline = Timeline(settings, groups, num_clients)
+        self.num_steps = self.timeline.num_steps
 
     def run(
         self,
@@ -72,7 +72,7 @@ class Oracle:
         All participants compute. Of these, only `appliers` apply it, without them all do; the
         others drop it without a trace.
         """
-        moment = self._timeline.moment(number)
+        moment = self.timeline.moment(number)
         if moment.chunk is not None:
             self._exchange(moment.chunk, participants, appliers)
             return {}
@@ -158,7 +158,7 @@ class Oracle:
         return losses
 
     def _plans(self, number: int, participants: int) -> dict[int, Plan]:
-        step = self._timeline.moment(number).step
+        step = self.timeline.moment(number).step
         assert step is not None
         plans = {
             client: member.learner.plan(step, member.alignment, participants)

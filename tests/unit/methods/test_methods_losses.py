@@ -94,7 +94,7 @@ def test_a_predictor_of_a_subset_learns_only_from_samples_with_its_blocks(labell
     for step in range(40):
         patterns = [
             group.observed
-            for segment in world.oracle._schedule.step(step).segments
+            for segment in world.oracle.timeline.moment(step).step.segments
             for group in [world.alignments[0].groups[segment.group]]
         ]
         before = world.parameters()
