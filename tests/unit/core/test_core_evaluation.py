@@ -100,6 +100,8 @@ def test_few_blocks_are_enumerated_and_many_are_not():
     assert subsets_to_score(4, groups) == []
     wide = 2**12 - 1
     assert subsets_to_score(1, [Group(wide, 5), Group(0b110, 5)]) == [0b10, 0b110, wide]
+    few = subsets_to_score(1, [Group(wide, 5), Group(0b110, 5)], lambda mask: mask & 0b1010)
+    assert few == [0b10, 0b1010], "a method may use less than is observed"
 
 
 def test_decisions_are_classes_log_odds_or_values():
