@@ -208,7 +208,10 @@ class Work:
     def _train(self, view: MemberView, mail: Mail) -> None:
         exchange = self._exchange("train", mail)
         every = self.record.settings.checkpoint_every
-        for number in range(self.next_step, self.num_training_steps):
+        left = range(self.next_step, self.num_training_steps)
+        if left and not view.participants(left[-1]) & self._learner.place.heads:
+            log.warning("nobody who predicts takes part: the remaining steps change nothing")
+        for number in left:
             self._check(mail)
             participants = view.participants(number)
             if self._unmasked is not None:

@@ -67,8 +67,13 @@ class JointComponents(nn.Module):
         self._gathered(chunk).data[chunk.start : chunk.stop] = torch.cat(list(parts), dim=1)
 
     def turned(self, chunk: Chunk) -> torch.Tensor:
-        """Return the rows of a chunk in the directions of the pair's components."""
+        """Return the rows of a chunk in the directions of the pair's components.
+
+        They are zeros if something is missing, because somebody was lost on the way.
+        """
         whole = self._gathered(chunk)
+        if not whole.any(dim=1).all():
+            return torch.zeros(chunk.stop - chunk.start, self._width)
         if chunk.start == 0 or chunk.parties not in self._joint:
             self._joint[chunk.parties] = joint_directions(whole.numpy())
         rows = whole[chunk.start : chunk.stop].numpy().astype(np.float64)
@@ -82,6 +87,7 @@ class JointComponents(nn.Module):
         kept.data[chunk.start : chunk.stop] = torch.from_numpy(found)
         if chunk.is_last:
             kept.data.copy_(torch.from_numpy(with_fixed_signs(kept.numpy())))
+            self._places.pop(partner, None)
 
     def targets(self, peer: int, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return which of these rows are shared with a peer, and their components."""
@@ -89,7 +95,8 @@ class JointComponents(nn.Module):
             shared = self._rows[peer]
             last = int(shared.max()) if len(shared) else -1
             places = torch.full((last + 2,), -1, dtype=torch.int64)
-            places[shared] = torch.arange(len(shared))
+            if self.components[str(peer)].any():
+                places[shared] = torch.arange(len(shared))
             self._places[peer] = places
         known = self._places[peer]
         at = known[rows.clamp(max=len(known) - 1)]

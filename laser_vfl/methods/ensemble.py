@@ -29,8 +29,8 @@ MARK_WIDTH = 4
 class Ensemble(Local):
     """Trained like `Local`. What clients exchange are their votes, as rows of a representation.
 
-    A vote ends in a mark of the classes that it decides between. One with another mark counts for
-    nothing, as if its client did not hold the sample.
+    A vote ends in a mark of the classes that it decides between. One with another mark, or heavier
+    than one, counts for nothing, as if its client did not hold the sample.
     """
 
     def predicts_from(self, observed: int, place: Place) -> int:
@@ -87,8 +87,9 @@ class Ensemble(Local):
         """Count votes; ties are broken at random."""
         assert isinstance(fusion, Ballot)
         mark = representations_bpd.new_tensor(fusion.mark)
-        agreeing_b1p = (representations_bpd[..., -MARK_WIDTH:] == mark).all(dim=-1)[:, None]
-        counted_btp = tasks.averaging_btp * agreeing_b1p
+        agreeing_bp = (representations_bpd[..., -MARK_WIDTH:] == mark).all(dim=-1)
+        agreeing_bp &= representations_bpd[..., :-MARK_WIDTH].abs().sum(dim=-1) == 1
+        counted_btp = tasks.averaging_btp * agreeing_bp[:, None]
         shares_btp = counted_btp / counted_btp.sum(dim=-1, keepdim=True).clamp(min=TIE_BREAK)
         counted = replace(tasks, averaging_btp=shares_btp)
         votes_no = fused_representations(counted, representations_bpd)[:, : fusion.num_outputs]
@@ -109,6 +110,7 @@ class Ensemble(Local):
         counted: dict[int, tuple[slice | np.ndarray[Any, Any], Rows]] = {}
         for client, (places, rows) in answers.items():
             agreeing = (rows[:, -MARK_WIDTH:] == mark).all(axis=1)
+            agreeing &= np.abs(rows[:, :-MARK_WIDTH]).sum(axis=1) == 1
             counted[client] = (places, rows)
             if not agreeing.all():
                 counted[client] = (everywhere[places][agreeing], rows[agreeing])

@@ -219,8 +219,9 @@ CASES = {
 VARIANTS = {
     "four clients, mixed, masked gradients, one without a label, scores",
     "four clients, mixed, two with noise, one clipped only, scores",
+    "three clients, combinatorial, mixed, one without a label, scores",
 }
-"""Other forms of the case that has both."""
+"""Other forms of cases that have as much."""
 
 
 @pytest.mark.parametrize(

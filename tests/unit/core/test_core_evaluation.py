@@ -119,6 +119,8 @@ def test_few_blocks_are_enumerated_and_many_are_not():
     wide = 2**12 - 1
     groups = [Group(wide, 5), Group(0b110, 5)]
     assert subsets_to_score(1, groups) == [0b10, 0b110, wide]
+    few = subsets_to_score(1, groups, used=lambda mask: mask & 0b1010)
+    assert few == [0b10, 0b1010], "a method may use less than is observed"
     assert orders_to_score(Place(1, 12, wide, settings_of()), groups[1:]) == []
     orders = orders_to_score(Place(1, 12, wide, settings_of()), groups)
     assert orders == random_orders(12, seed=settings_of().seed)

@@ -110,6 +110,15 @@ def test_a_vote_on_other_classes_counts_for_nothing():
     ] * int(evaluation._predicted.sum())
 
 
+def test_nobody_has_more_than_one_vote():
+    world = Small("ensemble")
+    own, heavy = vote(world, 0, [0, 0]).numpy(), vote(world, 1, [1, 1]).numpy()
+    heavy[0, 1], heavy[1, 2] = 100, 1
+    fused_nd, blocks = world.method.fuse(own, {1: (slice(None), heavy)}, world.place(0))
+    assert blocks.tolist() == [0b001, 0b001]
+    assert np.array_equal(fused_nd, own)
+
+
 @pytest.mark.parametrize("precision", [torch.float32, torch.float16, torch.bfloat16])
 def test_a_mark_survives_any_precision_of_the_wire(precision):
     for classes in (CLASSES, ("0", "1"), tuple(map(str, range(100)))):

@@ -80,7 +80,7 @@ def gradients(loss, models):
     ids=["sgd", "adamw"],
 )
 def test_a_predictor_of_a_subset_learns_only_from_samples_with_its_blocks(labelled, optimizer):
-    """The others stand still: no step of momentum or weight decay either, and no statistics."""
+    """The others stand still: no step of momentum or weight decay either."""
     observed = [{0, 1}, {1, 2}, {0, 1, 2}, {1}] * 2
     world = Small(
         "combinatorial",

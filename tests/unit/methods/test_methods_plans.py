@@ -158,14 +158,11 @@ def test_a_passive_client_that_is_gone_ends_standard_training_and_not_that_of_pl
 
 
 def test_whom_a_client_asks_when_it_predicts():
-    asked = {
-        method: [
-            Small(method, labelled=(1, 2)).method.asks(Small(method, (1, 2)).place(k))
-            for k in (1, 2)
-        ]
-        for method in EXPLICIT
-    }
-    assert asked == {
+    worlds = {method: Small(method, labelled=(1, 2)) for method in EXPLICIT}
+    assert {
+        method: [world.method.asks(world.place(k)) for k in (1, 2)]
+        for method, world in worlds.items()
+    } == {
         "local": [0, 0],
         "standard": [0b101, 0b011],
         "ensemble": [0b100, 0b010],
