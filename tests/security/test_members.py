@@ -30,6 +30,7 @@ def hostile(habit: str) -> dict[str, tuple[str, ...]]:
     return {"shop": ("hostile_member", habit)}
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "name",
     [each if each in ALWAYS else pytest.param(each, marks=pytest.mark.variant) for each in HABITS],
