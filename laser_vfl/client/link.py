@@ -15,6 +15,7 @@ from laser_vfl.client.view import Peer
 from laser_vfl.core.errors import ContractError
 from laser_vfl.v1 import coordinator_pb2
 from laser_vfl.v1 import peer_pb2 as pb
+from laser_vfl.wire.refused_messages import RefusedMessage, read_message
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +171,12 @@ class Link:
             while not (self.is_retired or self._inbox.has_room(self.peer.index, self._resume)):
                 await self._room.wait()
                 self._room.clear()
-            if (frame := await _readable(read)) is grpc.aio.EOF:
+            try:
+                frame = await _readable(read)
+            except RefusedMessage:
+                self.is_refused = True
+                raise self._offence("oversize frame", "a frame above the limit") from None
+            if frame is grpc.aio.EOF:
                 return
             if frame is None:
                 raise self._offence("no frame", "something that is no frame")
@@ -222,6 +228,6 @@ class Link:
 async def _readable(read: Read) -> Any:
     """Read a frame; None for what is none."""
     try:
-        return await read()
+        return await read_message(read)
     except DecodeError:
         return None

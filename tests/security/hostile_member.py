@@ -14,9 +14,11 @@ from laser_vfl.cli import main
 from laser_vfl.client.link import Link
 from laser_vfl.v1 import peer_pb2 as pb
 from laser_vfl.v1 import tensor_pb2 as tpb
+from laser_vfl.wire import sizes
 
 NUM_REPEATS = 5000
 HUGE_BYTES = 8 << 20
+NO_LIMIT = 1 << 30
 
 
 def _first_value(value: float) -> Callable[[pb.Frame], None]:
@@ -97,7 +99,14 @@ class Hostile(Unruly):
             self.slip_in(link, *[frame] * NUM_REPEATS)
 
 
+def lift_own_limit() -> None:
+    """Let gRPC send what is too large, which it would refuse at this end already."""
+    bounded = sizes.bounded
+    sizes.bounded = lambda *, receive, send: bounded(receive=receive, send=NO_LIMIT)
+
+
 if __name__ == "__main__":
+    lift_own_limit()
     hostile = Hostile(sys.argv.pop(1))
     Link.send = lambda link, kind, frame: hostile.act(link, kind, frame)  # type: ignore[method-assign]
     main()

@@ -1,7 +1,9 @@
 """Streams that break and come back, and processes that are not wanted any more."""
 
 import asyncio
+import logging
 
+import grpc.aio
 import pytest
 from client_wire import Client, Wire, hang_up, until, while_time_passes
 from google.protobuf.message import DecodeError
@@ -9,6 +11,8 @@ from google.protobuf.message import DecodeError
 from laser_vfl.client import link as link_module
 from laser_vfl.core.errors import ContractError
 from laser_vfl.v1 import peer_pb2 as pb
+
+GRPC = logging.getLogger("grpc._cython.cygrpc")
 
 
 @pytest.fixture
@@ -96,14 +100,7 @@ def test_who_broke_the_contract_has_no_stream_until_the_generation_ends(play_out
     async def scene(wire, bank, shop):
         for one, other, index in ((bank, shop, 1), (shop, bank, 0)):
             one.links.refuse(index, "misshapen")
-            await until(lambda one=one, other=other: not one.is_up(other))
-            await while_time_passes(lambda one=one, other=other: not one.is_up(other))
-            assert offences(one) == [1]
-            assert one.links.inbox.offences == {"misshapen": 1}
-            assert one.accused == [(other.peer.name, "misshapen")]
-            bank.begin(bank.links.inbox._generation + 1, shop)
-            shop.begin(shop.links.inbox._generation + 1, bank)
-            await until(lambda: bank.is_up(shop) and shop.is_up(bank))
+            await refuses_for_a_generation(one, other, "misshapen")
 
     play_out(scene)
 
@@ -163,6 +160,56 @@ def test_something_else_than_a_frame_ends_the_stream_and_not_the_link(frame, rea
         assert bank.links.inbox.offences == {reason: 1}
         assert bank.accused == [("shop", reason)]
         await until(lambda: bank.is_up(shop) and shop.is_up(bank))
+
+    play_out(scene)
+
+
+def test_who_sends_what_grpc_refuses_has_no_stream_until_the_generation_ends(play_out):
+    async def scene(wire, bank, shop):
+        for one, other, index in ((bank, shop, 1), (shop, bank, 0)):
+
+            async def read():
+                GRPC.debug("Failed to receive any message from Core")
+                return grpc.aio.EOF
+
+            with pytest.raises(ContractError, match="a frame above the limit"):
+                await one.links._by_index[index].pump(read, None)
+            await refuses_for_a_generation(one, other, "oversize frame")
+
+    play_out(scene)
+
+
+def test_an_offence_counts_though_grpc_ends_the_call_at_the_same_moment(play_out):
+    async def scene(wire, bank, shop):
+        link = shop.links._by_index[0]
+
+        async def read():
+            asyncio.get_running_loop().call_soon(call.cancel)
+            GRPC.debug("Failed to receive any message from Core")
+            return grpc.aio.EOF
+
+        call = asyncio.create_task(link.pump(read, None))
+        await asyncio.wait([call])
+        assert offences(shop) == [1]
+        await while_time_passes(lambda: not shop.is_up(bank))
+
+    play_out(scene)
+
+
+def test_streams_that_end_accuse_nobody(play_out):
+    async def scene(wire, bank, shop):
+        for _ in range(10):
+            num_streams = len(wire.streams)
+            wire.streams[-1].cut()
+            await until(lambda n=num_streams: len(wire.streams) > n)
+            await until(lambda: bank.is_up(shop) and shop.is_up(bank))
+
+            async def read():
+                return grpc.aio.EOF
+
+            await shop.links._by_index[0].pump(read, None)
+            await until(lambda: bank.is_up(shop) and shop.is_up(bank))
+        assert offences(bank) == offences(shop) == [0]
 
     play_out(scene)
 
@@ -312,6 +359,18 @@ def test_a_stream_that_does_not_begin_with_a_hello_is_refused(play_out):
         assert stream.why == str(ContractError("a stream begins with a hello"))
 
     play_out(scene)
+
+
+async def refuses_for_a_generation(one, other, reason):
+    """See that a client accuses another, and has no stream to it until the next generation."""
+    await until(lambda: not one.is_up(other))
+    await while_time_passes(lambda: not one.is_up(other))
+    assert offences(one) == [1]
+    assert one.links.inbox.offences == {reason: 1}
+    assert one.accused == [(other.peer.name, reason)]
+    for client, peer in ((one, other), (other, one)):
+        client.begin(client.links.inbox._generation + 1, peer)
+    await until(lambda: one.is_up(other) and other.is_up(one))
 
 
 def offences(client):
