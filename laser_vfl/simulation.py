@@ -1,6 +1,6 @@
 """A whole federation in one process, for research: the same core as the daemons, no network."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -65,8 +65,13 @@ class Simulation:
         self.settings = TrainingSettings.model_validate(defaults | training)
         self._method = method_named(self.settings.method)
 
-    def fit(self, blocks: Blocks, labels: Labels) -> Self:
-        """Train from scratch, in the steps that a real federation would take."""
+    def fit(
+        self, blocks: Blocks, labels: Labels, renewed: Callable[[int], Blocks] | None = None
+    ) -> Self:
+        """Train from scratch, in the steps that a real federation would take.
+
+        `renewed` gives the blocks of an epoch after the first, where they change in between.
+        """
         arrays = _as_arrays(blocks)
         by_client = _labels_by_client(labels, tuple(arrays), _num_samples(arrays))
         self.roster = tuple(arrays)
@@ -83,8 +88,23 @@ class Simulation:
             members[k] = self._member(k, name, table, alignments[k])
         self._learners = {name: members[k].learner for k, name in enumerate(self.roster)}
         self.oracle = Oracle(members, self.settings)
-        self.oracle.run()
+        if renewed is None:
+            self.oracle.run()
+            return self
+        everyone = mask_of(members)
+        for step in range(self.oracle.num_steps):
+            epoch, index = divmod(step, self.oracle.timeline.steps_per_epoch)
+            if epoch and not index:
+                self._renew(members, _as_arrays(renewed(epoch)), held)
+            self.oracle.step(step, everyone)
         return self
+
+    def _renew(
+        self, members: Mapping[int, Member], arrays: dict[str, Array], held: dict[str, Array]
+    ) -> None:
+        for k, name in enumerate(self.roster):
+            table = self._table(name, arrays[name][held[name]], None, held[name])
+            members[k].inputs.copy_(torch.from_numpy(self._encodings[name].apply(table)))
 
     def predict(self, blocks: Blocks, client: str | None = None) -> Array:
         """Predict each sample from all the blocks it has, at a client that holds it.

@@ -176,8 +176,14 @@ def _configs(options: PrepareOptions) -> Configs:
             "predict_listen": f"127.0.0.1:{PORT + 100 + place}",
             "coordinator": coordinator["listen"],
             "state": f"./{name}-state",
-            "data": {**tables, "id": ID, "label": LABEL, "task": source.task, **settings.data},
-            "model": settings.model,
+            "data": {
+                **tables,
+                "id": ID,
+                "label": LABEL,
+                "task": source.task,
+                **settings.client_data,
+            },
+            "model": settings.client_model,
             "optimizer": settings.optimizer,
             **_tls(options, name),
         }

@@ -82,9 +82,8 @@ def _configs(
         for key in ("advertise", "predict_listen"):
             config.pop(key, None)
         config |= {"listen": "127.0.0.1:0", "threads": 1, "log_level": "warning"}
-        config |= {"model": settings.model, "optimizer": settings.optimizer}
-        if "class_weights" in settings.data:
-            config["data"]["class_weights"] = settings.data["class_weights"]
+        config |= {"model": settings.client_model, "optimizer": settings.optimizer}
+        config["data"] |= settings.client_data
         if labels_at and name not in str(labels_at).split(","):
             config["data"] = {
                 key: value

@@ -27,6 +27,7 @@ class Purpose(IntEnum):
     SPLIT = 20
     MISSING_BLOCKS = 21
     MISSING_PROBABILITIES = 22
+    SHIFTS = 23
 
 
 def random_words(

@@ -19,7 +19,7 @@ CHECKED: Final[dict[str, type[BaseModel]]] = {
     "model": ModelConfig,
     "optimizer": OptimizerConfig,
 }
-DATA_KEYS: Final = ("class_weights", "labels_at", "tasks", "max_train", "max_test")
+DATA_KEYS: Final = ("class_weights", "augment", "labels_at", "tasks", "max_train", "max_test")
 """What can be changed about data; all but the first are for the engine alone."""
 
 

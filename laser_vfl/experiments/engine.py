@@ -1,7 +1,7 @@
 """The engine `oracle`: one federation in one process, trained once and scored for each p_test."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.data.missing import PMiss, observed_blocks
 from laser_vfl.data.sets import DataSet, load_set
 from laser_vfl.data.sets.organisations import ORGANISATIONS
+from laser_vfl.data.sets.shifts import shifted_blocks
 from laser_vfl.experiments.case import Case, Result
 from laser_vfl.experiments.case_settings import case_settings
 from laser_vfl.experiments.labels import labels_of
@@ -45,8 +46,13 @@ def run_case(case: Case, data: Path | None = None) -> list[Result]:
     seen = observed_blocks(num_train, case.num_clients, case.p_train, seed=case.seed, table="train")
     shown = _shown(roster, [block[:num_train] for block in blocks.train], seen)
     labels = labels_of(dataset.name, dataset.train.labels[:num_train], roster, settings.data)
+    padding = settings.data.get("augment", 0)
     started = time.perf_counter()
-    federation.fit(shown, labels)
+    federation.fit(
+        shown,
+        labels,
+        _shifting(dataset, case, num_train, padding, roster, seen) if padding else None,
+    )
     seconds = time.perf_counter() - started
     test = [block[:num_test] for block in blocks.test]
     truth = labels_of(dataset.name, dataset.test.labels[:num_test], roster, settings.data)
@@ -73,6 +79,25 @@ def run_case(case: Case, data: Path | None = None) -> list[Result]:
             )
         )
     return results
+
+
+def _shifting(
+    dataset: DataSet,
+    case: Case,
+    num_train: int,
+    padding: int,
+    roster: tuple[str, ...],
+    seen: npt.NDArray[np.bool_],
+) -> Callable[[int], dict[str, Array]]:
+    """Return what makes the blocks of an epoch from images that are moved and mirrored."""
+
+    def blocks_of(epoch: int) -> dict[str, Array]:
+        moved = shifted_blocks(
+            dataset, case.num_clients, num_train, padding, seed=case.seed, epoch=epoch
+        )
+        return _shown(roster, moved, seen)
+
+    return blocks_of
 
 
 def _scored(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -41,6 +41,19 @@ class RunSettings:
     model: Mapping
     optimizer: Mapping
     data: Mapping
+
+    @property
+    def client_data(self) -> Mapping:
+        """What of `data` belongs into a client's file."""
+        return {key: value for key, value in self.data.items() if key == "class_weights"}
+
+    @property
+    def client_model(self) -> Mapping:
+        """`model` for a client's file; it can augment its own block, never whole images."""
+        if not self.data.get("augment"):
+            return self.model
+        options = {**self.model["representation_options"], "augment": self.data["augment"]}
+        return {**self.model, "representation_options": options}
 
 
 def settings_for(dataset: str, method: str, *, p_train: PTrain, num_clients: int) -> RunSettings:
@@ -151,6 +164,8 @@ class ExperimentConfig(ConfigFile, Differences):
 
 class _DataChoices(Section):
     class_weights: ClassWeights = "none"
+    augment: Annotated[int, Field(strict=True, ge=0, le=16)] = 0
+    """By how many pixels whole images are moved, and mirrored, before they are cut."""
 
 
 class _Merged(Section):

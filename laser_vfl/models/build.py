@@ -6,6 +6,7 @@ from typing import TypeVar
 from torch import nn
 
 from laser_vfl.core.errors import ConfigError
+from laser_vfl.models.augmentation import RandomShift
 from laser_vfl.models.factory import call_factory, import_factory
 from laser_vfl.models.lstm import Lstm
 from laser_vfl.models.mlp import flat_mlp, mlp
@@ -66,6 +67,7 @@ def _mlp(shape: Shape, dim: int, hidden: Sequence[int], options: Options) -> nn.
 def _resnet18(shape: Shape, dim: int, hidden: Sequence[int], options: Options) -> nn.Module:
     stem_padding = options.integer("stem_padding", 1, least=0)
     width = options.integer("width", 64)
+    augment = options.integer("augment", 0, least=0)
     _need_dimensions("resnet18", shape, 3, "(channels, height, width)")
     if min(shape[1:]) + 2 * stem_padding < 3:
         raise ConfigError(
@@ -73,7 +75,8 @@ def _resnet18(shape: Shape, dim: int, hidden: Sequence[int], options: Options) -
             f"this block has {shape}",
             hint="set stem_padding: 1 or choose another model.representation",
         )
-    return ResNet18(shape[0], dim, width=width, stem_padding=stem_padding)
+    model = ResNet18(shape[0], dim, width=width, stem_padding=stem_padding)
+    return nn.Sequential(RandomShift(augment), model) if augment else model
 
 
 def _lstm(shape: Shape, dim: int, hidden: Sequence[int], options: Options) -> nn.Module:

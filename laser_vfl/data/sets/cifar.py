@@ -80,8 +80,8 @@ class Cifar:
 
 
 _NOTES = (
-    "Images are cut as they are: the paper's random crop and flip before the cut move pixels "
-    "between blocks and are not part of the data.",
+    "The paper's random crop and flip before the cut move pixels between blocks: experiments do it "
+    "in their simulation, an organisation moves and mirrors its own block.",
 )
 CIFAR10 = Cifar(
     Source(
