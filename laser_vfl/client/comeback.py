@@ -45,9 +45,13 @@ class Comeback:
         await asyncio.to_thread(self._state.forget_runs)
         if aligned.naming is not None:  # before the model, so that none is without
             await asyncio.to_thread(self._state.write_naming, aligned.naming)
-        await asyncio.to_thread(write_record, self._state.run_directory(run), record)
+        await self.rewrite(record)
         self.run = run
         return record
+
+    async def rewrite(self, record: RunRecord) -> None:
+        """Put on disk what is known of a run by now."""
+        await asyncio.to_thread(write_record, self._state.run_directory(record.run), record)
 
     async def read(self) -> RunRecord | None:
         """Return what was kept, if it can be read."""

@@ -312,6 +312,8 @@ class Participation:
         session.progress.starts_phase()
         if not joined.is_new:
             log.info("coming back to run %s", record.run)
+        if joined.is_new:
+            await self._comeback.rewrite(record)  # who has labels is known now
         work = await asyncio.to_thread(self._build_work, record)
         work.is_loaded = joined.is_new
         if self._means.state.has_model(record.run):

@@ -200,7 +200,8 @@ def early() -> None:
         )
         if plan.step % 3 == 0 and in_epoch and isinstance(exchange.mail, Mail):
             everyone = (1 << len(exchange.mail._peers) + 1) - 1
-            later = exchange.plan(original_step(schedules[0], ahead), everyone)
+            step_ahead = original_step(schedules[0], ahead)
+            later = exchange.learner.plan(step_ahead, exchange.alignment, everyone)
             if later is not None:
                 with exchange.learner.evaluating():
                     own_bd = exchange.learner.models["representation"](exchange.inputs(later))

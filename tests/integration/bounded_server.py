@@ -28,10 +28,10 @@ async def serve() -> None:
     server = PeerServer(
         "127.0.0.1:0", Credentials(), lambda grpc_server: add_exchange(grpc_server, _measure)
     )
-    await server.start(None)
+    await server.start(None, 0)
     print(server.address, flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
-        await server.expect(TrainingSettings.model_validate_json(line))
+        await server.expect(TrainingSettings.model_validate_json(line), 2)
         print(server.address, flush=True)
     await server.stop()
 

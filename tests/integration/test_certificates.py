@@ -65,7 +65,9 @@ def test_certificates_change_while_everybody_trains_and_serves(site: Site) -> No
     renew(load_authority(certs), certs, identities, now=datetime.now(UTC))
     for name, process in daemons.items():
         process.wait_for("the certificate has changed")
-        (line,) = _audit(site, name, "certificate_changed")
+        (line,) = eventually(
+            lambda name=name: _audit(site, name, "certificate_changed"), "it is in the audit log"
+        )
         assert line["identity"].endswith(name)
     for name, dns in names.items():
         assert _serial(bank, daemons[name].wait_ready(), dns) != before[name]
