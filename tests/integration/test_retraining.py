@@ -19,8 +19,8 @@ from laser_vfl.remote.operations import coordinator_status
 from laser_vfl.wire.predictions import Predictions
 
 ROSTER = ["bank", "shop"]
-SLOW = {"representation": "own_models:slow", "representation_options": {"delay_s": 0.03}}
-"""With it a run takes at least a second, and so can be watched."""
+SLOW = {"representation": "own_models:slow", "representation_options": {"delay_s": 0.06}}
+"""With it a run takes seconds, and so can be watched by commands that have to start first."""
 TRAINING = {"epochs": 8, "checkpoint_every": 2}
 
 
