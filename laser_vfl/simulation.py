@@ -44,6 +44,8 @@ class Simulation:
     keys of `training` in a coordinator's configuration.
     """
 
+    trainer: type[Oracle] = Oracle
+
     def __init__(
         self,
         *,
@@ -87,7 +89,7 @@ class Simulation:
             table = self._table(name, array[held[name]], by_client.get(name), held[name])
             members[k] = self._member(k, name, table, alignments[k])
         self._learners = {name: members[k].learner for k, name in enumerate(self.roster)}
-        self.oracle = Oracle(members, self.settings)
+        self.oracle = self.trainer(members, self.settings)
         if renewed is None:
             self.oracle.run()
             return self

@@ -48,7 +48,10 @@ Jobs = Annotated[
 ]
 EngineName = Annotated[
     str,
-    typer.Option("--engine", help="oracle: in one process; grpc: a real federation for each run."),
+    typer.Option(
+        "--engine",
+        help="oracle: in one process; stacked: faster, MLPs only; grpc: a real federation each.",
+    ),
 ]
 Data = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="Where the data sets' files are.")

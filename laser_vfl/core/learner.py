@@ -68,8 +68,8 @@ class Learner:
         self.task: Task = task
         self._precision = precision
         self._release = release
-        self._settings = optimizer or OptimizerSettings()
-        self._optimizer = _build_optimizer(self._settings, self.models)
+        self.optimizer_settings = optimizer or OptimizerSettings()
+        self._optimizer = _build_optimizer(self.optimizer_settings, self.models)
         self._batch_norms = {
             name: [module for module in model.modules() if isinstance(module, _BatchNorm)]
             for name, model in self.models.items()
@@ -172,7 +172,7 @@ class Learner:
 
     def update(self, progress: float) -> None:
         """Take an optimiser step; `progress` is the share of epochs done."""
-        rate = _learning_rate(self._settings, progress)
+        rate = learning_rate(self.optimizer_settings, progress)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         self._optimizer.step()
@@ -245,7 +245,8 @@ def _build_optimizer(settings: OptimizerSettings, models: nn.Module) -> torch.op
     return kind(parameters, lr=settings.lr, weight_decay=settings.weight_decay, **more)
 
 
-def _learning_rate(settings: OptimizerSettings, progress: float) -> float:
+def learning_rate(settings: OptimizerSettings, progress: float) -> float:
+    """Return the rate when this share of the epochs is done."""
     if settings.schedule == "none":
         return settings.lr
     falling = (1 + math.cos(math.pi * progress)) / 2

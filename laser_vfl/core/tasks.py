@@ -55,10 +55,12 @@ def sample_tasks(
     `groups` tell how often a subset is observed, if tasks are weighted by that.
     """
     num_rows, num_blocks = len(plan.observed_b), len(plan.blocks)
-    present_bp = _present(plan)
+    per_batch = settings.task_sampling == "per_batch"
+    alike = per_batch and bool((plan.observed_b == plan.observed_b[0]).all())
+    present_bp = _present(plan.observed_b[:1] if alike else plan.observed_b, plan.blocks)
     num_present_b = present_bp.sum(axis=1)
     num_tasks = int(num_present_b.max())
-    rows_drawn = num_rows if settings.task_sampling == "per_sample" else 1
+    rows_drawn = 1 if per_batch else num_rows
     words = random_words(
         rows_drawn * num_tasks * num_blocks,
         seed=settings.seed,
@@ -71,7 +73,8 @@ def sample_tasks(
     weight_bt = _weights(member_btp, num_present_b, has_head_p, settings, num_clients)
     if settings.loss_weighting == "availability":
         weight_bt *= _rarity(member_btp, plan.blocks, groups, settings.max_loss_weight)
-    return _tasks(member_btp, num_present_b, weight_bt / divisor(plan, settings))
+    tasks = _tasks(member_btp, num_present_b, weight_bt / divisor(plan, settings))
+    return _for_each(tasks, num_rows) if alike else tasks
 
 
 def divisor(plan: Plan, settings: TrainingSettings) -> int:
@@ -97,9 +100,20 @@ def num_observing(groups: Sequence[Group], subset: int) -> int:
     return sum(group.size for group in groups if not subset & ~group.observed)
 
 
-def _present(plan: Plan) -> npt.NDArray[np.bool_]:
-    shifts = np.array(plan.blocks, dtype=np.uint64)
-    return (plan.observed_b[:, None] >> shifts & np.uint64(1)).astype(bool)
+def _present(observed_b: npt.NDArray[np.uint64], blocks: Sequence[int]) -> npt.NDArray[np.bool_]:
+    shifts = np.array(blocks, dtype=np.uint64)
+    return (observed_b[:, None] >> shifts & np.uint64(1)).astype(bool)
+
+
+def _for_each(tasks: Tasks, num_rows: int) -> Tasks:
+    """Return the tasks of one sample for each of so many samples that have the same blocks."""
+    num_tasks = len(tasks.weight_n)
+    return Tasks(
+        averaging_btp=tasks.averaging_btp.repeat(num_rows, 1, 1),
+        kept_n=None,
+        sample_n=torch.arange(num_rows).repeat_interleave(num_tasks),
+        weight_n=tasks.weight_n.repeat(num_rows),
+    )
 
 
 def _lowest_ranked(

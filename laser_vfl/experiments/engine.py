@@ -1,4 +1,4 @@
-"""The engine `oracle`: one federation in one process, trained once and scored for each p_test."""
+"""The engines `oracle` and `stacked`: one process trains a federation once and scores it often."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -20,13 +20,29 @@ from laser_vfl.experiments.case import Case, Result
 from laser_vfl.experiments.case_settings import case_settings
 from laser_vfl.experiments.labels import labels_of
 from laser_vfl.experiments.scoring import paper_score
+from laser_vfl.experiments.stacked import StackedOracle
 from laser_vfl.simulation import Simulation
 
 Array = npt.NDArray[Any]
 
 
+class Stacked(Simulation):
+    """Trains all clients' models at once."""
+
+    trainer = StackedOracle
+
+
 def run_case(case: Case, data: Path | None = None) -> list[Result]:
     """Train a federation and score it for every probability that test blocks are missing."""
+    return _run(case, data, Simulation, "oracle")
+
+
+def run_case_stacked(case: Case, data: Path | None = None) -> list[Result]:
+    """Do the same with all clients' models at once."""
+    return _run(case, data, Stacked, "stacked")
+
+
+def _run(case: Case, data: Path | None, kind: type[Simulation], engine: str) -> list[Result]:
     torch.set_num_threads(1)
     settings = case_settings(case)
     dataset = _load(case.dataset, data)
@@ -36,7 +52,7 @@ def run_case(case: Case, data: Path | None = None) -> list[Result]:
     num_test = min(len(dataset.test), settings.data.get("max_test", len(dataset.test)))
     method = "laser" if case.method == "laser-mixed" else case.method
     training = {**settings.training, "method": method, "seed": case.seed}
-    federation = Simulation(
+    federation = kind(
         **settings.model,
         task=dataset.task,
         class_weights=settings.data.get("class_weights", "none"),
@@ -75,7 +91,7 @@ def run_case(case: Case, data: Path | None = None) -> list[Result]:
                 num_steps=num_steps,
                 seconds=round(seconds, 3),
                 seconds_per_step=round(seconds / num_steps, 6),
-                engine="oracle",
+                engine=engine,
             )
         )
     return results

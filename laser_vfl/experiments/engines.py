@@ -14,6 +14,7 @@ Engine = Callable[[Case, Path | None], list[Result]]
 
 ENGINES: Final = {
     "oracle": "laser_vfl.experiments.engine:run_case",
+    "stacked": "laser_vfl.experiments.engine:run_case_stacked",
     "grpc": "laser_vfl.cli.experiment_grpc:run_case",
 }
 

@@ -33,11 +33,11 @@ class Combinatorial(Method):
                 f"{place.num_clients} clients would have {place.everyone} predictors",
                 hint=f"use another method, or at most {MAX_COMBINED} clients",
             )
-        return _OfSubsets(place, lambda: parts.representation(parts.input_shape))
+        return OfSubsets(place, lambda: parts.representation(parts.input_shape))
 
     def fusion(self, parts: Parts, place: Place) -> nn.Module:
         """Build a head for each subset."""
-        return _OfSubsets(place, parts.fusion)
+        return OfSubsets(place, parts.fusion)
 
     def columns(self, place: Place, peer: int) -> torch.Tensor | None:
         """Return the representations of the subsets that both are in."""
@@ -52,7 +52,7 @@ class Combinatorial(Method):
 
         The rest are zeros, so that an optimiser leaves their parameters alone.
         """
-        assert isinstance(model, _OfSubsets)
+        assert isinstance(model, OfSubsets)
         blank = inputs.new_zeros((len(inputs), place.settings.representation_dim))
         return torch.cat(
             [
@@ -80,7 +80,7 @@ class Combinatorial(Method):
         self, fusion: nn.Module, tasks: Tasks, representations_bpd: torch.Tensor
     ) -> torch.Tensor:
         """Run each subset's head on the average of its own representations."""
-        assert isinstance(fusion, _OfSubsets)
+        assert isinstance(fusion, OfSubsets)
         num_rows, num_blocks, _ = representations_bpd.shape
         by_slot = representations_bpd.view(num_rows, num_blocks, len(fusion.by_subset), -1)
         slots = list(fusion.by_subset)
@@ -124,7 +124,7 @@ class Combinatorial(Method):
         chance: torch.Generator | None = None,
     ) -> torch.Tensor:
         """Run each row through the head of its subset."""
-        assert isinstance(fusion, _OfSubsets)
+        assert isinstance(fusion, OfSubsets)
         heads, slot_n = list(fusion.by_subset.values()), fused_nd[:, -1].long()
         outputs_no: torch.Tensor | None = None
         for slot in sorted(set(slot_n.tolist())):
@@ -137,7 +137,7 @@ class Combinatorial(Method):
         return outputs_no
 
 
-class _OfSubsets(nn.Module):
+class OfSubsets(nn.Module):
     """A module for each subset that a client is in."""
 
     def __init__(self, place: Place, build: Callable[[], nn.Module]) -> None:

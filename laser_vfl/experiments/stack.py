@@ -1,0 +1,112 @@
+"""Models of the same layers, trained as one: a row of one matrix has all parameters of a model."""
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+from torch import nn
+
+from laser_vfl.core.errors import ConfigError
+from laser_vfl.core.learner import OptimizerSettings
+
+_BETAS, _EPS = (0.9, 0.999), 1e-8
+
+
+class Stack:
+    """m models and their optimisers, each of which takes a step only when its model is used."""
+
+    def __init__(self, models: Sequence[nn.Module], optimizer: OptimizerSettings) -> None:
+        self._parameters = [list(model.parameters()) for model in models]
+        self._layers = _layers(models)
+        self._shapes = [parameter.shape for parameter in self._parameters[0]]
+        self._sizes = [prod(shape) for shape in self._shapes]
+        self._all_mp = torch.stack([_flat(parameters) for parameters in self._parameters])
+        self._optimizer = optimizer
+        self._first_mp = torch.zeros_like(self._all_mp)
+        self._second_mp = torch.zeros_like(self._all_mp)
+        self._num_steps_m1 = torch.zeros((len(models), 1))
+        self._used: torch.Tensor | None = None
+
+    def run(self, inputs_mbf: torch.Tensor, used: Sequence[int]) -> torch.Tensor:
+        """Return the outputs of some of the models, each on its own batch, ready for `update`."""
+        everybody = len(used) == len(self._all_mp)
+        self._used = None if everybody else torch.tensor(used)
+        now_mp = self._all_mp if self._used is None else self._all_mp[self._used]
+        self._leaf_mp = now_mp.detach().requires_grad_()
+        parts = iter(torch.split_with_sizes(self._leaf_mp, self._sizes, dim=1))
+        shapes = iter(self._shapes)
+        outputs_mbf = inputs_mbf
+        for kind in self._layers:
+            if kind is nn.ReLU:
+                outputs_mbf = outputs_mbf.relu()
+                continue
+            weights_mof = next(parts).view(-1, *next(shapes))
+            biases_mo = next(parts).view(-1, *next(shapes))
+            outputs_mbf = torch.baddbmm(biases_mo[:, None], outputs_mbf, weights_mof.mT)
+        return outputs_mbf
+
+    @torch.no_grad()
+    def update(self, rate: float) -> None:
+        """Take an optimiser step with the gradients of what was run last."""
+        gradient_mp = self._leaf_mp.grad
+        assert gradient_mp is not None
+        now_mp, settings = self._leaf_mp.detach(), self._optimizer
+        if settings.name == "adamw":
+            now_mp.mul_(1 - rate * settings.weight_decay)
+        elif settings.weight_decay:
+            gradient_mp.add_(now_mp, alpha=settings.weight_decay)
+        if settings.name == "sgd":
+            first_mp = self._of_used(self._first_mp).mul_(settings.momentum).add_(gradient_mp)
+            now_mp.add_(first_mp, alpha=-rate)
+            self._keep(self._first_mp, first_mp)
+        else:
+            self._adam(now_mp, gradient_mp, rate)
+        self._keep(self._all_mp, now_mp)
+
+    def _adam(self, now_mp: torch.Tensor, gradient_mp: torch.Tensor, rate: float) -> None:
+        beta_1, beta_2 = _BETAS
+        first_mp = self._of_used(self._first_mp).lerp_(gradient_mp, 1 - beta_1)
+        second_mp = self._of_used(self._second_mp).mul_(beta_2)
+        second_mp.addcmul_(gradient_mp, gradient_mp, value=1 - beta_2)
+        num_steps_m1 = self._of_used(self._num_steps_m1).add_(1)
+        spread_mp = second_mp.sqrt().div_((1 - beta_2**num_steps_m1).sqrt()).add_(_EPS)
+        now_mp.sub_(first_mp / spread_mp * (rate / (1 - beta_1**num_steps_m1)))
+        self._keep(self._first_mp, first_mp)
+        self._keep(self._second_mp, second_mp)
+        self._keep(self._num_steps_m1, num_steps_m1)
+
+    def _of_used(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows if self._used is None else rows[self._used]
+
+    def _keep(self, rows: torch.Tensor, of_used: torch.Tensor) -> None:
+        if self._used is not None:
+            rows.index_copy_(0, self._used, of_used)
+
+    @torch.no_grad()
+    def write_back(self) -> None:
+        """Give the models the parameters that they have come to."""
+        for parameters, row_p in zip(self._parameters, self._all_mp, strict=True):
+            for parameter, part in zip(
+                parameters, torch.split_with_sizes(row_p, self._sizes), strict=True
+            ):
+                parameter.copy_(part.view_as(parameter))
+
+
+def _flat(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in parameters])
+
+
+def _layers(models: Sequence[nn.Module]) -> list[type[nn.Module]]:
+    """Return the kinds of the models' layers, which have to be those of an MLP, all alike."""
+    chains = [[layer for layer in m.modules() if not list(layer.children())] for m in models]
+    forms = {
+        tuple((type(layer), *(p.shape for p in layer.parameters())) for layer in chain)
+        for chain in chains
+    }
+    kinds = [type(layer) for layer in chains[0] if type(layer) is not nn.Flatten]
+    if len(forms) > 1 or not set(kinds) <= {nn.Linear, nn.ReLU}:
+        raise ConfigError(
+            "models are stacked only if they are MLPs of equal widths",
+            hint="use --engine oracle",
+        )
+    return kinds

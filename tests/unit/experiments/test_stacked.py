@@ -1,0 +1,90 @@
+"""Stacked training is the oracle's, but for rounding."""
+
+import numpy as np
+import pytest
+import torch
+
+from laser_vfl.core.errors import ConfigError
+from laser_vfl.core.learner import OptimizerSettings
+from laser_vfl.experiments.engine import Stacked
+from laser_vfl.simulation import Simulation
+
+ROSTER = ("bank", "shop", "telco")
+OPTIMIZERS = {
+    "sgd": OptimizerSettings("sgd", lr=0.05, momentum=0.8, weight_decay=1e-3),
+    "adam": OptimizerSettings("adam", lr=0.01, weight_decay=1e-3, schedule="cosine", lr_floor=0.2),
+    "adamw": OptimizerSettings("adamw", lr=0.01, weight_decay=1e-2),
+}
+
+
+def blocks_and_labels(num=90, classes=3):
+    draw = np.random.default_rng(5)
+    rows = draw.normal(size=(num, 12)).astype(np.float32)
+    labels = (rows[:, :classes] + rows[:, 4 : 4 + classes]).argmax(axis=1)
+    blocks = {name: rows[:, 4 * k : 4 * k + 4].copy() for k, name in enumerate(ROSTER)}
+    for block in blocks.values():
+        block[draw.random(num) < 0.4] = np.nan
+    return blocks, labels
+
+
+def trained(kind, labels_of=lambda labels: labels, classes=3, **options):
+    blocks, labels = blocks_and_labels(classes=classes)
+    settings = {"hidden": (8,), "representation_dim": 8, "batch_size": 16, "epochs": 3, "seed": 4}
+    return kind(**settings | options).fit(blocks, labels_of(labels)), blocks
+
+
+def assert_equal_but_for_rounding(**options):
+    (one, blocks), (other, _) = trained(Simulation, **options), trained(Stacked, **options)
+    for name in ROSTER:
+        mine, theirs = (s._learners[name].models.state_dict() for s in (one, other))
+        for key, value in mine.items():
+            torch.testing.assert_close(value, theirs[key], rtol=1e-4, atol=1e-5)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        mine = one.decisions(blocks)
+        torch.manual_seed(0)
+        theirs = other.decisions(blocks)
+    assert mine.keys() == theirs.keys()
+    for name, (values, held) in mine.items():
+        np.testing.assert_allclose(values, theirs[name][0], rtol=1e-3, atol=1e-4)
+        assert (held == theirs[name][1]).all()
+
+
+@pytest.mark.parametrize("preset", ["paper", "default"])
+@pytest.mark.parametrize(
+    "method", ["laser", "local", "standard", "ensemble", "plug", "combinatorial"]
+)
+def test_every_method(method, preset):
+    assert_equal_but_for_rounding(method=method, preset=preset, optimizer=OPTIMIZERS["sgd"])
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimiser(name):
+    assert_equal_but_for_rounding(optimizer=OPTIMIZERS[name])
+
+
+@pytest.mark.parametrize("batching", ["mixed", "by_pattern"])
+@pytest.mark.parametrize("task_sampling", ["per_sample", "per_batch"])
+def test_every_way_to_sample(batching, task_sampling):
+    assert_equal_but_for_rounding(batching=batching, task_sampling=task_sampling)
+
+
+def test_two_classes_and_weights_of_classes():
+    assert_equal_but_for_rounding(classes=2, class_weights="balanced", fusion="mlp")
+
+
+def test_labels_at_one_client_and_rare_subsets():
+    assert_equal_but_for_rounding(
+        labels_of=lambda labels: {"shop": labels}, loss_weighting="availability"
+    )
+
+
+def test_what_cannot_be_stacked_is_refused():
+    with pytest.raises(ConfigError, match="not stacked"):
+        trained(Stacked, method="vfedtrans")
+    with pytest.raises(ConfigError, match="do the same"):
+        trained(Stacked, wire_precision="bfloat16")
+    with pytest.raises(ConfigError, match="do the same"):
+        trained(Stacked, labels_of=lambda labels: {"bank": labels, "shop": labels > 0})
+    with pytest.raises(ConfigError, match="equal widths"):
+        trained(Stacked, labels_of=lambda labels: {"bank": labels, "shop": np.arange(90) % 4})
