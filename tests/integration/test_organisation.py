@@ -1,7 +1,7 @@
 """A new organisation follows deploy/organisation/README.md and joins real daemons.
 
-What needs root, Docker or systemd is not run; the test stands in for systemd, with the command of the
-unit.
+What needs root, Docker or systemd is not run; the test stands in for systemd, with the command of
+the unit.
 """
 
 import re
@@ -15,6 +15,7 @@ import pytest
 import yaml
 from harness import Process, Site, eventually, free_address
 from people import People
+from typer.main import get_command
 
 from laser_vfl.cli.main import app
 
@@ -24,9 +25,7 @@ LEFT_OUT = {"groupadd", "useradd", "docker", "alias", "python3.11", "ln", "ufw",
 """What only root or a machine with Docker can do."""
 LEFT_OUT_BEGINNINGS = ("/opt/", "runuser", "LASER_VFL_TAG=", "sed -i")
 FILE_COMMANDS = {"install", "mv", "rm", "tar", "cp"}
-HAS_HEALTH = "health" in {
-    each.name or each.callback.__name__ for each in app.registered_commands if each.callback
-}
+HAS_HEALTH = "health" in get_command(app).commands
 
 
 class Host:
