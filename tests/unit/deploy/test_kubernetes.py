@@ -292,7 +292,8 @@ def test_prometheus_finds_the_metrics_and_nothing_else(name: str) -> None:
     assert [each["metadata"]["name"] for each in found] == ["laser-vfl-metrics"]
     [endpoint] = monitor["endpoints"]
     assert endpoint["port"] in {port["name"] for port in found[0]["spec"]["ports"]}
-    assert rendered.ports["metrics"] == 9464
+    environment = {each["name"]: each["value"] for each in rendered.container["env"]}
+    assert environment == {"LASER_VFL_METRICS_LISTEN": f"0.0.0.0:{rendered.ports['metrics']}"}
 
 
 def test_a_gpu_is_asked_for_where_the_component_is_on() -> None:

@@ -72,6 +72,9 @@ def test_ports_are_those_of_the_template(compose, tmp_path) -> None:
     assert environment["PEER_PORT"] == str(config.advertise.port)
     assert environment["PREDICT_ADDRESS"] == "127.0.0.1"
     assert compose["services"]["client"]["ports"][2].startswith("127.0.0.1:")
+    inside = compose["services"]["client"]["environment"]["LASER_VFL_METRICS_LISTEN"]
+    assert inside == "0.0.0.0:9464"
+    assert "Environment=LASER_VFL_METRICS_LISTEN=127.0.0.1:9464\n" in UNIT.read_text()
 
 
 def test_daemons_are_started_by_commands_that_exist(compose) -> None:
