@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types imports unit simulated processes integration faults security soak audit protos format clean
+.PHONY: demo test lint types imports unit simulated processes integration faults security soak audit protos manifests format clean
 
 demo: $(INSTALLED)
 	$(BIN)/laser-vfl demo
@@ -54,6 +54,10 @@ audit: $(INSTALLED)
 
 protos: $(INSTALLED)
 	$(BIN)/python scripts/generate_protos.py
+
+# What tests look at of deploy/kubernetes; needs kubectl.
+manifests: $(INSTALLED)
+	$(BIN)/python scripts/render_kubernetes.py
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
