@@ -70,7 +70,8 @@ class Combinatorial(Method):
 
     def tasks(self, plan: Plan, place: Place) -> Tasks:
         """Predict each sample from every subset of its blocks; heads share a subset's weight."""
-        subsets = [mask for mask in _subsets(place) if _occurs(mask, plan.patterns)]
+        patterns = plan.patterns
+        subsets = [mask for mask in _subsets(place) if _occurs(mask, patterns)]
         tasks, subset_n = all_tasks(plan, subsets)
         num_heads = np.array([(mask & place.heads).bit_count() for mask in subsets])
         weights = 1 / (num_heads[subset_n] * divisor(plan, place.settings))
