@@ -74,14 +74,16 @@ class MetricsPage:
             visit.cancel()
         await asyncio.gather(*visits, return_exceptions=True)
 
-    async def _receive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        visit = asyncio.current_task()
-        assert visit is not None
+    def _receive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._visits) >= MAX_VISITS:
             longest = next(iter(self._visits))
             del self._visits[longest]
             longest.cancel()
+        visit = asyncio.create_task(self._serve(reader, writer))
         self._visits[visit] = None
+        visit.add_done_callback(lambda visit: self._visits.pop(visit, None))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(VISIT_S):
                 writer.write(await self._answer(reader))
@@ -90,7 +92,6 @@ class MetricsPage:
         except (TimeoutError, OSError, EOFError):
             pass  # who is slow or hangs up gets nothing, and nobody has to know
         finally:
-            self._visits.pop(visit, None)
             writer.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader) -> bytes:
