@@ -8,6 +8,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
@@ -73,26 +74,28 @@ class MetricsPage:
         for visit in visits:
             visit.cancel()
         await asyncio.gather(*visits, return_exceptions=True)
+        await asyncio.sleep(0)  # for the sockets to be closed
 
     def _receive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._visits) >= MAX_VISITS:
             longest = next(iter(self._visits))
             del self._visits[longest]
             longest.cancel()
+
+        def ended(visit: "asyncio.Task[None]") -> None:
+            self._visits.pop(visit, None)
+            writer.transport.abort()  # here, because one who is sent away may not have begun
+
         visit = asyncio.create_task(self._serve(reader, writer))
         self._visits[visit] = None
-        visit.add_done_callback(lambda visit: self._visits.pop(visit, None))
+        visit.add_done_callback(ended)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
+        with suppress(TimeoutError, OSError, EOFError):  # who is slow or hangs up gets nothing
             async with asyncio.timeout(VISIT_S):
                 writer.write(await self._answer(reader))
                 writer.close()
                 await writer.wait_closed()
-        except (TimeoutError, OSError, EOFError):
-            pass  # who is slow or hangs up gets nothing, and nobody has to know
-        finally:
-            writer.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader) -> bytes:
         try:
