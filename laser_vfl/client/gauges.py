@@ -38,7 +38,7 @@ COORDINATOR_UP = Measure(
 ACTIVITY = Measure(
     "laser_vfl_activity",
     "gauge",
-    "1 for what this client does now, 0 for all else that it could do",
+    "What this client does now: 1 for that, 0 for all else that it could do",
     ("activity",),
 )
 RUN_STEP = Measure(

@@ -13,7 +13,9 @@ import polars as pl
 import pytest
 from harness import Process, Site, eventually, free_address
 from metrics_pages import Page, needs_promtool, promtool
+from observe_catalogue import expressions
 from people import People
+from prometheus_server import needs_prometheus, prometheus
 
 from laser_vfl.client.step_log import read_log
 from laser_vfl.core.history import Applied
@@ -23,6 +25,7 @@ from laser_vfl.wire.identity import client_of
 
 ROSTER = ["bank", "shop", "telco"]
 HEADS = ["bank", "telco"]
+ONLY_IN_A_RUN = {"Progress A", "Peers within reach B"}
 TRAINING = {"batching": "by_pattern", "epochs": 2}
 pytestmark = pytest.mark.timeout(180)
 
@@ -67,6 +70,24 @@ def observed(shared_site: Site) -> Observed:
 @pytest.mark.parametrize("name", ["coordinator", *ROSTER])
 def test_promtool_has_nothing_against_the_page(observed: Observed, name: str) -> None:
     assert promtool("check", "metrics", text=observed.page(name).text) == ""
+
+
+@needs_prometheus
+def test_prometheus_reads_all_and_every_panel_has_data(observed: Observed, tmp_path: Path) -> None:
+    daemons = {"coordinator": observed.coordinator, **observed.clients}
+    addresses = {name: daemon.wait_metrics() for name, daemon in daemons.items()}
+    with prometheus(tmp_path, addresses) as server:
+
+        def are_up() -> bool:
+            found = {s["metric"]["instance"]: s["value"][1] for s in server.results("up")}
+            return found == dict.fromkeys(daemons, "1")
+
+        eventually(are_up, "all daemons are read")
+        for place, expression in expressions().items():
+            if place not in ONLY_IN_A_RUN:
+                eventually(lambda e=expression: server.results(e), f"{place} has data", 30)
+        [group] = server.ask("rules")["groups"]
+        assert {rule["lastError"] for rule in group["rules"]} <= {"", None}
 
 
 @pytest.mark.parametrize("name", ROSTER)
