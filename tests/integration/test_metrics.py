@@ -257,6 +257,22 @@ def test_a_visitor_who_stays_does_not_hold_up_the_end(plain_site: Site) -> None:
     assert "Traceback" not in coordinator.stderr
 
 
+def test_doctor_tells_our_page_from_another(plain_site: Site) -> None:
+    address = free_address()
+    config = plain_site.coordinator_config(ROSTER, {}, metrics_listen=address)
+    plain_site.start_coordinator(config)
+    other = plain_site.coordinator_config(ROSTER, {}, metrics_listen=address)
+    plain_site.write("other", {**other, "federation": "another", "state": "./other-state"})
+    for file, said in (("coordinator", "the daemon is up"), ("other", "in use by somebody else")):
+        asked = plain_site.run(
+            "doctor", "doctor", "--config", f"{file}.yaml", "--insecure", label=f"doctor-{file}"
+        )
+        assert asked.wait_exit() == (0 if file == "coordinator" else 4)
+        [line] = [line for line in asked.stdout.splitlines() if "metrics_listen" in line]
+        assert address in line
+        assert said in line
+
+
 @pytest.mark.parametrize("daemon", ["coordinator", "client"])
 def test_an_address_in_use_is_an_error_at_the_start(plain_site: Site, daemon: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
