@@ -7,7 +7,13 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
+
+from laser_vfl.config.address import Address
+from laser_vfl.config.section import ConfigFile
+from laser_vfl.core.errors import ConfigError
+
+C = TypeVar("C", bound=ConfigFile)
 
 log = logging.getLogger(__name__)
 
@@ -23,12 +29,23 @@ def importing() -> Iterator[None]:
         gc.enable()
 
 
+def listening_at(metrics: str | None, config: C) -> C:
+    """Return a configuration with another address for the metrics, if one was given."""
+    if metrics is None:
+        return config
+    try:
+        address = Address.parse(metrics)
+    except ConfigError as error:
+        raise ConfigError(error.message, hint=error.hint, where="--metrics-listen") from None
+    return config.model_copy(update={"metrics_listen": address})
+
+
 def say_ready(role: str, name: str) -> Callable[..., None]:
     """Return a function that prints the one line on stdout that others wait for."""
 
-    def say(address: str, predict: str = "") -> None:
-        more = f" predict={predict}" if predict else ""
-        print(f"ready role={role} name={name} address={address}{more}", flush=True)
+    def say(**addresses: str) -> None:
+        words = (f"{key}={value}" for key, value in addresses.items())
+        print("ready", f"role={role}", f"name={name}", *words, flush=True)
 
     return say
 

@@ -98,6 +98,7 @@ def _examine_client(config: ClientConfig, *, insecure: bool) -> Iterator[Finding
         return
     yield check_port("listen", config.listen, here)
     yield check_port("predict_listen", config.predict_listen, here)
+    yield check_port("metrics_listen", config.metrics_listen, here)
     greeting = None
     if known.status == "ok":
         greeting = yield from check_coordinator(config.coordinator, here)
@@ -122,6 +123,7 @@ def _examine_coordinator(config: CoordinatorConfig, *, insecure: bool) -> Iterat
         yield from _unarmed(error)
         return
     yield check_port("listen", config.listen, here)
+    yield check_port("metrics_listen", config.metrics_listen, here)
     if not is_own_daemon("listen", config.listen, here):
         return
     address = dialled(config.listen)

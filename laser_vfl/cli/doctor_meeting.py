@@ -4,9 +4,10 @@ import errno
 import socket
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
+from http.client import HTTPConnection, HTTPException
 
 from laser_vfl.cli.doctor_finding import Finding, failed, ok, warn
-from laser_vfl.cli.doctor_network import diagnose, identity_shown, label, resolve
+from laser_vfl.cli.doctor_network import TIMEOUT_S, diagnose, identity_shown, label, resolve
 from laser_vfl.config.address import Address
 from laser_vfl.core.errors import (
     AddressError,
@@ -26,6 +27,7 @@ from laser_vfl.wire.protocol import PROTOCOL_VERSION
 
 MAX_CLOCK_OFFSET_S = 30.0
 MAX_PROBLEM = 500
+MAX_PAGE_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ def is_own_daemon(key: str, listen: Address, here: Standpoint) -> bool:
     me, address = here.me, dialled(listen)
     if address.port == 0:
         return False
+    if key == "metrics_listen":
+        return _is_own_page(address, me)
     if here.files is not None:
         return identity_shown(address) == me
     access = access_to(here.credentials, me)
@@ -85,6 +89,22 @@ def is_own_daemon(key: str, listen: Address, here: Standpoint) -> bool:
     except LaserError:
         return False
     return (greeting.federation, greeting.client) == (me.federation, me.name)
+
+
+def _is_own_page(address: Address, me: Identity) -> bool:
+    """Tell whether the metrics at an address are those of our daemon."""
+    connection = HTTPConnection(address.host, address.port, timeout=TIMEOUT_S)
+    try:
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read(MAX_PAGE_BYTES).decode("utf-8", "replace")
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()
+    name = me.name if me.role == "client" else me.role
+    told = (f'role="{me.role}"', f'name="{name}"', f'federation="{me.federation}"')
+    lines = [line for line in text.splitlines() if line.startswith("laser_vfl_build_info{")]
+    return any(all(word in line for word in told) for line in lines)
 
 
 def meet(

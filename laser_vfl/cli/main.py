@@ -47,6 +47,14 @@ OwnConfigPath = Annotated[
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Allow plaintext; only on loopback, to try things out.")
 ]
+MetricsListen = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        envvar="LASER_VFL_METRICS_LISTEN",
+        help="Where to serve metrics for Prometheus, in place of metrics_listen.",
+    ),
+]
 CaPath = Annotated[Path | None, typer.Option("--ca", help="The authority to trust, for TLS.")]
 CertPath = Annotated[Path | None, typer.Option("--cert", help="The certificate to show, for TLS.")]
 KeyPath = Annotated[Path | None, typer.Option("--key", help="The key of the certificate.")]
@@ -85,15 +93,17 @@ def _options(
 
 
 @coordinator_app.command("run")
-def coordinator_run(config: ConfigPath, insecure: Insecure = False) -> None:
+def coordinator_run(
+    config: ConfigPath, insecure: Insecure = False, metrics_listen: MetricsListen = None
+) -> None:
     """Serve a federation until SIGTERM."""
     _end_cleanly_on_sigterm()
-    from laser_vfl.cli.daemons import run_until_signal, say_ready
+    from laser_vfl.cli.daemons import listening_at, run_until_signal, say_ready
     from laser_vfl.config.loading import load_config
     from laser_vfl.coordinator.config import CoordinatorConfig
     from laser_vfl.coordinator.daemon import run_coordinator
 
-    settings = load_config(config, CoordinatorConfig)
+    settings = listening_at(metrics_listen, load_config(config, CoordinatorConfig))
     ready = say_ready("coordinator", settings.federation)
     run_until_signal(
         run_coordinator(settings, insecure=insecure, ready=ready), "coordinator", settings.log_level
@@ -107,14 +117,15 @@ def client_run(
     exit_after_training: Annotated[
         bool, typer.Option("--exit-after-training", help="End when all clients have finished.")
     ] = False,
+    metrics_listen: MetricsListen = None,
 ) -> None:
     """Train with the federation, then stay up, until SIGTERM."""
     _end_cleanly_on_sigterm()
-    from laser_vfl.cli.daemons import importing, run_until_signal, say_ready
+    from laser_vfl.cli.daemons import importing, listening_at, run_until_signal, say_ready
     from laser_vfl.client.config import ClientConfig
     from laser_vfl.config.loading import load_config
 
-    settings = load_config(config, ClientConfig)
+    settings = listening_at(metrics_listen, load_config(config, ClientConfig))
     with importing():
         from laser_vfl.client.daemon import run_client
 

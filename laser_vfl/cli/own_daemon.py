@@ -27,6 +27,15 @@ class OwnDaemon:
     address: str
     access: Access
 
+    @property
+    def metrics(self) -> str | None:
+        """Where it says that its metrics are."""
+        try:
+            found = json.loads((self.config.state / LISTENING).read_text("utf-8"))["metrics"]
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+        return str(found)
+
     def not_up(self) -> AddressError:
         """Return what to say when nobody answers."""
         return _not_up(self.config, self.path, f"nobody answers at {self.address}")

@@ -33,8 +33,10 @@ def run_status(
             "status is of one coordinator or one client",
             hint="give --config of a daemon here, --coordinator or --client",
         )
+    metrics = None
     if config:
         daemon = own_daemon(config)
+        metrics = daemon.metrics
         address, access = daemon.address, daemon.access
         is_client = isinstance(daemon.config, ClientConfig)
     elif client:
@@ -44,12 +46,15 @@ def run_status(
         address, access = coordinator, coordinator_access(coordinator, *files)
         is_client = False
     status = client_status(address, access) if is_client else coordinator_status(address, access)
+    status["metrics"] = metrics
     if as_json:
         print(json.dumps(status, ensure_ascii=False))
     elif is_client:
         print_client(status, Console())
     else:
         print_federation(status, Console())
+    if metrics and not as_json:
+        say(Console(), f"metrics at http://{metrics}/metrics")
 
 
 def print_federation(status: dict[str, Any], console: Console) -> None:

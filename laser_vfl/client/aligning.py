@@ -31,6 +31,7 @@ from laser_vfl.wire.alignments import TABLE_NAMES, TABLES
 from laser_vfl.wire.audit import Audit
 from laser_vfl.wire.credentials import Credentials
 from laser_vfl.wire.patience import SLOWEST_BYTES_PER_S
+from laser_vfl.wire.peer_traffic import PeerTraffic
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +71,10 @@ class Aligner:
         reception: RingReception,
         ledger: Ledger,
         audit: Audit,
+        traffic: PeerTraffic | None = None,
     ) -> None:
         self.ledger = ledger
+        self._traffic = traffic
         self._audit = audit
         self._config = config
         self._session = session
@@ -132,7 +135,8 @@ class Aligner:
         self.ledger.check(call.purpose)
         scalar = known.scalar if known else new_scalar()
         curve = Curve(scalar, config.federation, call.run, self._threads, self._num_threads)
-        ring = Ring(call, config.name, tables_of(call.purpose, scheme), curve, self._credentials)
+        tables = tables_of(call.purpose, scheme)
+        ring = Ring(call, config.name, tables, curve, self._credentials, self._traffic)
         attempt = _Attempt(ring, curve, lists, known, self._session, self.ledger, config.max_people)
         async with self._reception.opened(ring):
             return await attempt.run()

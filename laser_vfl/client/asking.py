@@ -14,9 +14,10 @@ from laser_vfl.client.breaker import Breaker
 from laser_vfl.core.errors import AddressError, ContractError
 from laser_vfl.v1 import peer_pb2 as pb
 from laser_vfl.wire.credentials import Credentials
-from laser_vfl.wire.frames import open_represent
+from laser_vfl.wire.frames import bytes_read, open_represent
 from laser_vfl.wire.identity import client_of
 from laser_vfl.wire.lines import Line
+from laser_vfl.wire.peer_traffic import PeerTraffic
 from laser_vfl.wire.protocol import RECONNECT
 from laser_vfl.wire.sizes import Options
 from laser_vfl.wire.status import error_from, heed_cancellation, retry_after_s
@@ -30,9 +31,17 @@ class Asker:
     """The questions of this client to one peer, over one stream."""
 
     def __init__(
-        self, peer: str, address: str, *, sender: str, credentials: Credentials, options: Options
+        self,
+        peer: str,
+        address: str,
+        *,
+        sender: str,
+        credentials: Credentials,
+        options: Options,
+        traffic: PeerTraffic | None = None,
     ) -> None:
         self.peer = peer
+        self._traffic = traffic or PeerTraffic()
         self.breaker = Breaker()
         self.num_wanted = self.num_available = 0
         self._sender = sender
@@ -122,9 +131,10 @@ class Asker:
     async def _converse(self, outbox: "asyncio.Queue[bytes]") -> None:
         """Write questions and read answers until the stream ends, and take note of why it did."""
         call = open_represent(self._line.channel)
-        writer = asyncio.create_task(_write_all(call, outbox))
+        writer = asyncio.create_task(self._write_all(call, outbox))
         try:
             while (response := await call.read()) is not grpc.aio.EOF:
+                self._traffic.received(self.peer, "prediction", bytes_read())
                 self._hear(response)
             await call.code()
             self._lost("it closed the connection")
@@ -139,6 +149,17 @@ class Asker:
         finally:
             writer.cancel()
             call.cancel()
+
+    async def _write_all(
+        self,
+        call: "grpc.aio.StreamStreamCall[bytes, pb.RepresentResponse]",
+        outbox: "asyncio.Queue[bytes]",
+    ) -> None:
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            while True:  # until the stream has ended, which its reader tells
+                question = await outbox.get()
+                await call.write(question)
+                self._traffic.sent(self.peer, "prediction", len(question))
 
     def _hear(self, response: pb.RepresentResponse) -> None:
         if not self._unanswered:
@@ -210,10 +231,13 @@ class Asker:
         call = open_represent(self._line.channel)
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
-                await call.write(pb.RepresentRequest(sender=self._sender).SerializeToString())
+                probe = pb.RepresentRequest(sender=self._sender).SerializeToString()
+                await call.write(probe)
+                self._traffic.sent(self.peer, "prediction", len(probe))
                 if await call.read() is grpc.aio.EOF:
                     await call.code()
                     return "it closed the connection"
+                self._traffic.received(self.peer, "prediction", bytes_read())
                 return ""
         except TimeoutError:
             return f"no answer within {PROBE_TIMEOUT_S * 1e3:.0f} ms"
@@ -232,11 +256,3 @@ def _in_words(error: grpc.aio.AioRpcError, address: str) -> str:
     if isinstance(found, AddressError):
         return f"out of reach at {address}"
     return found.message
-
-
-async def _write_all(
-    call: "grpc.aio.StreamStreamCall[bytes, pb.RepresentResponse]", outbox: "asyncio.Queue[bytes]"
-) -> None:
-    with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-        while True:  # until the stream has ended, which its reader tells
-            await call.write(await outbox.get())

@@ -348,6 +348,7 @@ class Attendance:
             self._look,
             self._accuse,
             pair_keys=record.settings.masked_gradients or record.settings.method == "vfedtrans",
+            traffic=self._session.progress.meters.traffic,
         )
         self._session.progress.use(links)
         self._reception.open(links)

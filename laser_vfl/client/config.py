@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from laser_vfl.config.address import Address, DialAddress
+from laser_vfl.config.address import LOOPBACK, Address, DialAddress, MetricsAddress
 from laser_vfl.config.columns import Column, LabelText
 from laser_vfl.config.compute import Device, Threads
 from laser_vfl.config.learning import ClassWeights, OptimizerConfig
@@ -115,7 +115,8 @@ class ClientConfig(ConfigFile):
     name: Annotated[Name, Field(examples=["bank"])]
     listen: Annotated[Address, Field(examples=["127.0.0.1:7001"])]
     advertise: DialAddress | None = None
-    predict_listen: Annotated[Address, Field(examples=["127.0.0.1:7101"])] = Address("127.0.0.1", 0)
+    predict_listen: Annotated[Address, Field(examples=["127.0.0.1:7101"])] = LOOPBACK
+    metrics_listen: MetricsAddress = LOOPBACK
     roster: Annotated[list[Name], Field(max_length=64, examples=[["bank", "shop"]])] | None = None
     coordinator: Annotated[DialAddress, Field(examples=["127.0.0.1:7000"])]
     state: Annotated[RelativePath, Field(examples=["./bank-state"])]

@@ -14,8 +14,10 @@ from laser_vfl.client.block import NO_MODELS, OwnModels, check_noise, load_block
 from laser_vfl.client.config import ClientConfig
 from laser_vfl.client.device import pick_device
 from laser_vfl.client.forgotten import Forgotten
+from laser_vfl.client.gauges import Gauges
 from laser_vfl.client.ledger import Ledger
 from laser_vfl.client.links import Reception
+from laser_vfl.client.meters import Meters
 from laser_vfl.client.participation import Means, Participation
 from laser_vfl.client.peer_server import PeerServer
 from laser_vfl.client.prediction_service import PredictionService
@@ -40,6 +42,8 @@ from laser_vfl.wire.credentials import (
 from laser_vfl.wire.frames import add_exchange, add_greet, add_hand_on, add_represent
 from laser_vfl.wire.identity import client_of, coordinator_of
 from laser_vfl.wire.lines import Line
+from laser_vfl.wire.measures import Owner, registry_of
+from laser_vfl.wire.metrics_page import MetricsPage
 from laser_vfl.wire.protocol import RECONNECT
 from laser_vfl.wire.server import Server, start_server
 from laser_vfl.wire.sizes import COORDINATOR_OPTIONS, REQUEST_OPTIONS
@@ -52,11 +56,15 @@ async def run_client(
     *,
     insecure: bool,
     exit_after_training: bool,
-    ready: Callable[[str, str], None],
+    ready: Callable[..., None],
 ) -> None:
     """Run one organisation's daemon until it is cancelled, fails, or has trained and may leave."""
     async with ClientDaemon(config, insecure=insecure) as daemon:
-        ready(daemon.address, daemon.predict_address)
+        ready(
+            address=daemon.address,
+            predict=daemon.predict_address,
+            metrics=daemon.metrics_address,
+        )
         gc.collect()
         gc.freeze()  # what is there now stays: no use in looking through it again and again
         await daemon.participation.run(train_now=exit_after_training, once=exit_after_training)
@@ -67,6 +75,7 @@ class ClientDaemon:
 
     address: str
     predict_address: str
+    metrics_address: str
     participation: Participation
     serving: Serving
     audit: Audit
@@ -103,17 +112,20 @@ class ClientDaemon:
         audit = self.audit = Audit(config.state / FILE_NAME)
         stack.callback(audit.note, "stopped", release=__version__)
         stack.callback(audit.close)
+        meters = Meters()
+        refused = meters.refusals.counted(audit.refused)
         keys = state.keys(config.id_secret_file)
         forgotten = Forgotten(config.state, keys, config.federation)
         block = await asyncio.to_thread(load_block, config, keys.digest, forgotten)
         await asyncio.to_thread(check_noise, config, block, own)
         ledger = Ledger(state.path / "alignments.json", config.alignments_per_day)
-        serving = Serving(config, state, block, own, credentials, device, keys, ledger, forgotten)
-        self.serving = serving
+        serving = self.serving = Serving(
+            config, state, block, own, credentials, device, keys, ledger, forgotten, meters
+        )
         stack.push_async_callback(serving.close)
         await serving.start()
         reception, ring_reception = Reception(), RingReception()
-        representing = Representing(serving, audit)
+        representing = Representing(serving, audit, meters.traffic)
 
         def add_peer_calls(grpc_server: grpc.aio.Server) -> None:
             add_exchange(grpc_server, reception.serve)
@@ -121,7 +133,7 @@ class ClientDaemon:
             add_hand_on(grpc_server, ring_reception.serve)
             add_greet(grpc_server, config.federation, config.name)
 
-        server = PeerServer(str(config.listen), credentials, add_peer_calls, audit.refused)
+        server = PeerServer(str(config.listen), credentials, add_peer_calls, refused)
         stack.push_async_callback(server.stop)
         model = serving.current.model if serving.current else None
         await server.start(model.settings if model else None, len(model.roster) if model else 0)
@@ -137,8 +149,12 @@ class ClientDaemon:
             address=self.address,
             has_head=block.labels is not None,
         )
-        session = self._session = Session(line, introduction, serving.meet, serving.standing)
-        aligner = Aligner(config, session, credentials, ring_reception, ledger, audit)
+        session = self._session = Session(
+            line, introduction, serving.meet, serving.standing, meters
+        )
+        aligner = Aligner(
+            config, session, credentials, ring_reception, ledger, audit, meters.traffic
+        )
         stack.callback(aligner.close)
         means = Means(
             config,
@@ -167,11 +183,17 @@ class ClientDaemon:
             REQUEST_OPTIONS,
             key="predict_listen",
             gate=Gate(credentials, applications=applications, tokens=tokens),
-            refused=audit.refused,
+            refused=refused,
         )
         stack.push_async_callback(predict_server.stop)
         self.predict_address = predict_server.address
-        state.write_listening(predict_server.address)
+        owner = Owner("client", config.name, config.federation, credentials)
+        gauges = Gauges(self.participation, serving, session)
+        page = MetricsPage(registry_of(owner, meters, gauges))
+        await page.start(config.metrics_listen.host, config.metrics_listen.port)
+        stack.push_async_callback(page.stop)
+        self.metrics_address = page.address
+        state.write_listening(predict=predict_server.address, metrics=page.address)
         for work in (
             serving.keep_house(),
             _announce(predict_server, serving),
@@ -180,7 +202,11 @@ class ClientDaemon:
         ):
             stack.callback(asyncio.create_task(work).cancel)
         audit.note(
-            "started", release=__version__, listen=self.address, predict=self.predict_address
+            "started",
+            release=__version__,
+            listen=self.address,
+            predict=self.predict_address,
+            metrics=self.metrics_address,
         )
 
     async def _stop(self, farewell: str) -> None:

@@ -15,6 +15,8 @@ from laser_vfl.client.view import Peer
 from laser_vfl.core.errors import ContractError
 from laser_vfl.v1 import coordinator_pb2
 from laser_vfl.v1 import peer_pb2 as pb
+from laser_vfl.wire.frames import bytes_read
+from laser_vfl.wire.peer_traffic import PeerTraffic
 from laser_vfl.wire.refused_messages import RefusedMessage, read_message
 
 log = logging.getLogger(__name__)
@@ -48,7 +50,13 @@ class Link:
     """The stream to one process of a peer, and what it may have to be sent again."""
 
     def __init__(
-        self, peer: Peer, run: str, inbox: Inbox, changed: Changed, accuse: Accuse
+        self,
+        peer: Peer,
+        run: str,
+        inbox: Inbox,
+        changed: Changed,
+        accuse: Accuse,
+        traffic: PeerTraffic,
     ) -> None:
         self.peer = peer
         self.up = False
@@ -62,6 +70,7 @@ class Link:
         self._since = time.monotonic()
         self._changed = changed
         self._accuse = accuse
+        self._traffic = traffic
         self._run = run
         self._inbox = inbox
         self._room = asyncio.Event()
@@ -162,7 +171,9 @@ class Link:
     async def _write_all(self, write: Write) -> None:
         while True:
             while self._outbox:
-                await write(self._outbox.popleft())
+                frame = self._outbox.popleft()
+                await write(frame)
+                self._traffic.sent(self.peer.name, "training", len(frame))
             self._filled.clear()
             await self._filled.wait()
 
@@ -178,6 +189,7 @@ class Link:
                 raise self._offence("oversize frame", "a frame above the limit") from None
             if frame is grpc.aio.EOF:
                 return
+            self._traffic.received(self.peer.name, "training", bytes_read())
             if frame is None:
                 raise self._offence("no frame", "something that is no frame")
             if frame.sender != self.peer.name or frame.incarnation != self.peer.incarnation:

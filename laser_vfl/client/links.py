@@ -24,6 +24,7 @@ from laser_vfl.wire.frames import open_exchange
 from laser_vfl.wire.identity import client_of
 from laser_vfl.wire.lines import Line
 from laser_vfl.wire.patience import in_time
+from laser_vfl.wire.peer_traffic import PeerTraffic
 from laser_vfl.wire.sizes import Options
 from laser_vfl.wire.status import error_from, heed_cancellation
 
@@ -51,6 +52,7 @@ class Links:
         accuse: Accuse = lambda peer, reason: None,
         *,
         pair_keys: bool = False,
+        traffic: PeerTraffic | None = None,
     ) -> None:
         self.run = run
         self.me = me
@@ -62,6 +64,7 @@ class Links:
         self._options = options
         self._changed = changed
         self._accuse = accuse
+        self._traffic = traffic or PeerTraffic()
         self._links: dict[int, Link] = {}
         self._retired: dict[int, Link] = {}
         self._by_index: dict[int, Link] = {}
@@ -81,7 +84,7 @@ class Links:
             if incarnation not in self._links:
                 if before := self._retired.pop(incarnation, None):
                     before.closed.set()  # its caller opens a stream anew
-                link = Link(peer, self.run, self.inbox, self._changed, self._accuse)
+                link = Link(peer, self.run, self.inbox, self._changed, self._accuse, self._traffic)
                 self._links[incarnation] = link
                 if peer.index > self.me.index:
                     self._dials[incarnation] = asyncio.create_task(self._keep_open(link))
@@ -110,6 +113,10 @@ class Links:
     def refuse(self, peer: int, reason: str) -> None:
         """Have no stream to a peer that broke the contract for as long as the generation lasts."""
         self._by_index[peer].refuse(reason)
+
+    def are_up(self) -> dict[str, bool]:
+        """Tell of each member whether there is a stream to it now."""
+        return {link.peer.name: link.up for link in self._links.values()}
 
     def reports(self) -> list[coordinator_pb2.LinkReport]:
         """Say how each stream is."""

@@ -197,9 +197,11 @@ class Mail:
 
     def _take(self, keys: Sequence[Key]) -> dict[Key, pb.Frame]:
         """Wait for frames, however long it takes: the coordinator tells a slow peer from a lost."""
+        kind = keys[0][1] if keys else pb.FRAME_KIND_UNSPECIFIED
         self._progress.is_waiting = True
         try:
-            return self._links.inbox.take(keys)
+            with self._progress.meters.waiting(kind):
+                return self._links.inbox.take(keys)
         finally:
             self._progress.is_waiting = False
 

@@ -113,6 +113,7 @@ class Observer:
             "frames_dropped": dict(self._progress.dropped),
             "offences": dict(self._progress.offences),
         }
+        self._progress.meters.trained(line["epoch"], line["loss"])
         self._state.append_metrics(line)
         self._show(line, now, last=next_step == self._num_steps)
         self._losses.clear()

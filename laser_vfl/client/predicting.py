@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +45,7 @@ async def predict(
     if len(rows.places):
         outcome = await serving.rounds.travel(edition, rows.digests, rows.inputs, give_up_at)
     _fill(response, edition, rows, outcome)
-    _report(response, serving, rows, outcome)
+    _report(response, serving, rows, outcome, started)
     return response
 
 
@@ -115,6 +116,7 @@ def _report(
     serving: Serving,
     rows: Rows,
     outcome: Outcome,
+    started: float,
 ) -> None:
     """Say what became of the questions, and count."""
     serving.num_requests += 1
@@ -127,4 +129,6 @@ def _report(
         serving.askers[name].num_wanted += num
         serving.askers[name].num_available += num_available
     serving.num_predicted += num
-    serving.num_by_subset.update(outcome.blocks.tolist())
+    by_subset = Counter(outcome.blocks.tolist())
+    serving.num_by_subset.update(by_subset)
+    serving.meters.predicted(by_subset, len(rows.errors), time.monotonic() - started)

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from laser_vfl.client.links import Links
+from laser_vfl.client.meters import Meters
+from laser_vfl.core.availability import SampleCounts
 from laser_vfl.v1 import coordinator_pb2 as pb
 
 MAX_REPORTED = 32
@@ -14,8 +16,11 @@ MAX_REPORTED = 32
 class Progress:
     """Written by the training thread and the event loop, read by the heartbeats."""
 
-    def __init__(self) -> None:
+    def __init__(self, meters: Meters | None = None) -> None:
+        self.meters = meters or Meters()
         self.roster: Sequence[str] = ()
+        self.samples = SampleCounts()
+        """Of the run under way, or of the last one."""
         self.links: Links | None = None
         self.next_step = 0
         self.num_steps = 0
@@ -28,6 +33,8 @@ class Progress:
         self.checkpoints: tuple[int, ...] = ()
         self._dropped_before: Counter[str] = Counter()
         self._offences_before: Counter[str] = Counter()
+        self._dropped_earlier: Counter[str] = Counter()
+        self._offences_earlier: Counter[str] = Counter()
         self._is_waiting = False
         self._since: float | None = None
 
@@ -64,8 +71,19 @@ class Progress:
         now = dict(self.links.inbox.offences) if self.links else {}
         return self._offences_before + Counter(now)
 
+    @property
+    def dropped_ever(self) -> Counter[str]:
+        """Frames that were dropped since this client was started."""
+        return self._dropped_earlier + self.dropped
+
+    @property
+    def offences_ever(self) -> Counter[str]:
+        """How often peers broke the contract since then."""
+        return self._offences_earlier + self.offences
+
     def begin_run(self, roster: Sequence[str], num_steps: int) -> None:
         """Count afresh."""
+        self._dropped_earlier, self._offences_earlier = self.dropped_ever, self.offences_ever
         self.roster, self.num_steps = roster, num_steps
         self.next_step = self.num_redone = self.stopped = self.generation = 0
         self.leaving, self.members, self.links = False, (), None

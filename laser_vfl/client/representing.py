@@ -25,7 +25,9 @@ from laser_vfl.core.errors import (
 from laser_vfl.v1 import peer_pb2 as pb
 from laser_vfl.wire.access import Caller, identify
 from laser_vfl.wire.audit import Audit
+from laser_vfl.wire.frames import bytes_read, bytes_written
 from laser_vfl.wire.patience import in_time
+from laser_vfl.wire.peer_traffic import PeerTraffic
 from laser_vfl.wire.protocol import MAX_IDS
 from laser_vfl.wire.tensors import encode_tensor
 
@@ -34,11 +36,14 @@ log = logging.getLogger(__name__)
 RELEASED_INLINE = 4096
 """Noise on so many values takes no more than a thread would."""
 
+ANYONE = "anyone"
+
 
 class Representing:
     """The Represent call. Only members of the federation are answered, and not without bounds."""
 
-    def __init__(self, serving: Serving, audit: Audit) -> None:
+    def __init__(self, serving: Serving, audit: Audit, traffic: PeerTraffic | None = None) -> None:
+        self._traffic = traffic or PeerTraffic()
         self._serving = serving
         self._audit = audit
         self._streams: set[asyncio.Task[Any] | None] = set()
@@ -52,7 +57,12 @@ class Representing:
             request = await in_time(context.read())
             while request is not grpc.aio.EOF:
                 caller = caller or identify(request.sender)
-                await context.write(await self._represent(caller, request))
+                num_read = bytes_read()
+                response = await self._represent(caller, request)
+                account = self._account(caller)
+                self._traffic.received(account, "prediction", num_read)
+                await context.write(response)
+                self._traffic.sent(account, "prediction", bytes_written())
                 request = await context.read()
         finally:
             self._streams.discard(stream)
@@ -68,10 +78,9 @@ class Representing:
     ) -> pb.RepresentResponse:
         serving = self._serving
         num_ids = _num_ids(request)
-        is_member = caller.name in serving.known_clients
-        if caller.is_certified and not is_member:
+        account = self._account(caller)
+        if caller.is_certified and account == ANYONE:
             raise IdentityError(f"{quoted(caller.name)} is not a member of this federation")
-        account = caller.name if is_member else "anyone"
         wait_s = serving.accounts.admit(account, num_ids, time.monotonic())
         if wait_s > 0:
             raise LimitExceeded(
@@ -112,6 +121,10 @@ class Representing:
         response = pb.RepresentResponse(places=places.astype("<u4").tobytes())
         encode_tensor(own_nd, dtype, response.representations)
         return response
+
+    def _account(self, caller: Caller) -> str:
+        """Return by which name a peer's questions are counted: that of a member, or of nobody."""
+        return caller.name if caller.name in self._serving.known_clients else ANYONE
 
     async def _released(
         self, edition: Edition, own_nd: torch.Tensor, digests: Digests, inputs: torch.Tensor

@@ -26,9 +26,10 @@ from laser_vfl.v1 import peer_pb2 as pb
 from laser_vfl.wire.access import identify
 from laser_vfl.wire.alignments import TABLE_NAMES, TABLES
 from laser_vfl.wire.credentials import Credentials
-from laser_vfl.wire.frames import open_hand_on
+from laser_vfl.wire.frames import bytes_read, bytes_written, open_hand_on
 from laser_vfl.wire.identity import client_of
 from laser_vfl.wire.patience import NEXT_S, in_time
+from laser_vfl.wire.peer_traffic import PeerTraffic
 from laser_vfl.wire.server import connected, open_channel
 from laser_vfl.wire.sizes import RING_OPTIONS
 from laser_vfl.wire.status import error_from, heed_cancellation, is_ours
@@ -73,8 +74,15 @@ class Ring:
     """The lists of one alignment on their way. It is used once."""
 
     def __init__(
-        self, call: RingCall, me: str, tables: Sequence[str], curve: Curve, credentials: Credentials
+        self,
+        call: RingCall,
+        me: str,
+        tables: Sequence[str],
+        curve: Curve,
+        credentials: Credentials,
+        traffic: PeerTraffic | None = None,
     ) -> None:
+        self._traffic = traffic or PeerTraffic()
         self.call = call
         self.me = me
         self.tables = tuple(tables)
@@ -152,6 +160,7 @@ class Ring:
             raise ContractError(f"lists come to {self.me} from {self.previous.name} alone")
         if first.owner not in self.call.names or table not in self.tables:
             raise ContractError("that list is of nobody in this alignment")
+        self._traffic.received(self.previous.name, "alignment", bytes_read())
         task = asyncio.current_task()
         assert task is not None
         self._takers.add(task)
@@ -251,7 +260,10 @@ class Ring:
         hops_s = (self.call.hops(owner, self.me) - 1) * HOP_S
         patience_s = NEXT_S + num_points / CHECKED_PER_S + hops_s
         try:
-            return await in_time(context.read(), patience_s)
+            message = await in_time(context.read(), patience_s)
+            if message is not grpc.aio.EOF:
+                self._traffic.received(self.previous.name, "alignment", bytes_read())
+            return message
         except ContractError as error:
             reason = f"in the {table} list of {owner}, {error.message}"
             raise Refusal(self.previous.name, reason, gone=True) from None
@@ -292,8 +304,10 @@ class Ring:
         )
         try:
             await call.write(request)
+            self._traffic.sent(self._next.name, "alignment", bytes_written())
             async for points in chunks:
                 await call.write(pb.HandOnRequest(points=bytes(points)))
+                self._traffic.sent(self._next.name, "alignment", bytes_written())
             await call.done_writing()
         except asyncio.InvalidStateError:
             await call  # which says why

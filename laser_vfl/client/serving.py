@@ -26,6 +26,7 @@ from laser_vfl.client.holdings import Holdings, Rowset
 from laser_vfl.client.ledger import Ledger
 from laser_vfl.client.limits import Accounts
 from laser_vfl.client.listing import Keys, Listing, People, listing
+from laser_vfl.client.meters import Meters
 from laser_vfl.client.naming import Naming
 from laser_vfl.client.published import PublishedModel, load_published
 from laser_vfl.client.rounds import Rounds
@@ -65,8 +66,10 @@ class Serving:
         keys: Keys,
         ledger: Ledger,
         forgotten: Forgotten,
+        meters: Meters | None = None,
     ) -> None:
         self.config = config
+        self.meters = meters or Meters()
         self.forgotten = forgotten
         self.current: Edition | None = None
         self.has_model = asyncio.Event()
@@ -309,6 +312,7 @@ class Serving:
                     sender=self.config.name,
                     credentials=self._credentials,
                     options=options,
+                    traffic=self.meters.traffic,
                 )
                 self.askers[name] = asker
                 asker.probe(at_once=True)

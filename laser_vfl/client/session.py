@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 
+from laser_vfl.client.meters import Meters
 from laser_vfl.client.outcome import Most, Pieces
 from laser_vfl.client.progress import Progress
 from laser_vfl.core.alignment import DIGEST_BYTES, ClientAlignment
@@ -82,12 +83,13 @@ class Session:
         introduction: Introduction,
         meet: Callable[[Mapping[str, str]], None] = lambda addresses: None,
         standing: Callable[[], Standing] = lambda: Standing(),
+        meters: Meters | None = None,
     ) -> None:
         self._line = line
         self._introduction = introduction
         self._nonce = secrets.token_hex(8)
         self.incarnation = 0
-        self.progress = Progress()
+        self.progress = Progress(meters)
         self.num_heard = 0
         """How often the coordinator has said something."""
         self._meet = meet

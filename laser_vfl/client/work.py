@@ -27,6 +27,7 @@ from laser_vfl.client.step_log import StepLog
 from laser_vfl.client.training import train_step
 from laser_vfl.client.unmasked import UnmaskedRows
 from laser_vfl.client.view import MemberView
+from laser_vfl.core.availability import count_samples
 from laser_vfl.core.errors import DataError
 from laser_vfl.core.learner import Learner
 from laser_vfl.core.release import __version__
@@ -70,6 +71,7 @@ class Work:
         self._state = state
         self._own = own
         self._progress = progress
+        self._meters = progress.meters
         settings = record.settings
         groups = record.tables["train"].groups
         self._timeline = Timeline(settings, groups, len(record.roster))
@@ -98,6 +100,7 @@ class Work:
             record.run,
         )
         progress.begin_run(record.roster, self.num_training_steps + len(self._tests))
+        progress.samples = count_samples(record.roster, record.tables["train"])
         self._note_checkpoints()
 
     @property
@@ -216,13 +219,19 @@ class Work:
             participants = view.participants(number)
             if self._unmasked is not None:
                 self._unmasked.look(participants)
+            begun_at = time.monotonic()
+            self._meters.step_begins()
             try:
                 is_done, loss = self._step(exchange, number, participants)
             except Interrupted:
                 self._progress.num_redone += 1
+                self._meters.step_dropped()
                 raise
             if is_done:
+                self._meters.step_done(time.monotonic() - begun_at)
                 self._log.applied(number, view.generation, participants)
+            else:
+                self._meters.step_skipped()
             self._progress.next_step = number + 1
             self._observer.step_done(number + 1, loss)
             if (number + 1) % every == 0 or number + 1 == self.num_training_steps:

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, GetCoreSchemaHandler
+from pydantic import AfterValidator, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from laser_vfl.config.problems import problem
@@ -76,6 +76,12 @@ def _checked_dial(address: Address) -> Address:
 
 DialAddress = Annotated[Address, AfterValidator(_checked_dial)]
 """An address to connect to: neither a wildcard host nor port 0."""
+
+MetricsAddress = Annotated[Address, Field(examples=["127.0.0.1:9464"])]
+"""Where a daemon serves its metrics."""
+
+LOOPBACK = Address("127.0.0.1", 0)
+"""Any port that is free, for this machine alone."""
 
 _EXAMPLE = "write host:port, such as 127.0.0.1:7000"
 _BRACKETED = re.compile(r"\[([^\[\]\s]*)\](:)(.*)")

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from laser_vfl.config.address import Address
+from laser_vfl.config.address import LOOPBACK, Address, MetricsAddress
 from laser_vfl.config.names import Name
 from laser_vfl.config.paths import RelativePath
 from laser_vfl.config.problems import problem
@@ -44,6 +44,7 @@ class CoordinatorConfig(ConfigFile):
     max_people: Annotated[int, Field(strict=True, ge=1, le=MAX_POINTS, examples=[10_000_000])] = (
         10_000_000
     )
+    metrics_listen: MetricsAddress = LOOPBACK
     start: StartRule | None = None
     tls: TlsFiles | None = None
     quorum: Annotated[int, Field(strict=True, ge=1, le=64, examples=[2])] = 1

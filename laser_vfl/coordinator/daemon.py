@@ -12,11 +12,13 @@ from pathlib import Path
 
 from laser_vfl.coordinator.alignment import Alignment
 from laser_vfl.coordinator.auditing import note_client, note_excluded, note_subject
+from laser_vfl.coordinator.changes import Departure
 from laser_vfl.coordinator.config import CoordinatorConfig
 from laser_vfl.coordinator.directives import StartRule
 from laser_vfl.coordinator.federation import Federation
 from laser_vfl.coordinator.history import open_history
 from laser_vfl.coordinator.memory import Memory, fingerprint
+from laser_vfl.coordinator.meters import Meters
 from laser_vfl.coordinator.run import Run
 from laser_vfl.coordinator.service import CoordinatorService
 from laser_vfl.coordinator.store import Store
@@ -26,6 +28,8 @@ from laser_vfl.v1.coordinator_pb2_grpc import add_CoordinatorServicer_to_server
 from laser_vfl.wire.audit import FILE_NAME, Audit, note_certificate
 from laser_vfl.wire.credentials import CredentialFiles, Credentials, load_credentials, plaintext
 from laser_vfl.wire.identity import coordinator_of
+from laser_vfl.wire.measures import Owner, registry_of
+from laser_vfl.wire.metrics_page import MetricsPage
 from laser_vfl.wire.server import start_server
 from laser_vfl.wire.sizes import COORDINATOR_OPTIONS
 
@@ -33,18 +37,24 @@ log = logging.getLogger(__name__)
 
 
 async def run_coordinator(
-    config: CoordinatorConfig, *, insecure: bool, ready: Callable[[str], None]
+    config: CoordinatorConfig, *, insecure: bool, ready: Callable[..., None]
 ) -> None:
-    """Serve a federation until cancelled. `ready` gets the real address once it is bound."""
+    """Serve a federation until cancelled. `ready` gets the real addresses once they are bound."""
     credentials = credentials_of(config, insecure=insecure)
     note, members_of = open_history(config.state, config.where("state"))
     audit = Audit(config.state / FILE_NAME)
+    meters = Meters(tuple(config.clients))
 
     def note_everywhere(event: str, subject: Run | Alignment, reason: str) -> None:
         note(event, subject, reason)
         note_subject(audit, event, subject, reason)
+        meters.event(event, subject)
         if event == "started" and config.training.masked_gradients:
             _warn_of_few_heads(subject)
+
+    def note_left_out(run: Run, departure: Departure, identity: str) -> None:
+        note_excluded(audit, run, departure, identity)
+        meters.excluded(departure.client)
 
     federation = Federation(
         config.clients,
@@ -61,7 +71,7 @@ async def run_coordinator(
         new_run_id=lambda: secrets.token_hex(16),
         on_event=note_everywhere,
         on_client=partial(note_client, audit),
-        on_excluded=partial(note_excluded, audit),
+        on_excluded=note_left_out,
         scheme=config.alignment,
         members_of=members_of,
         alignment_timeout_s=config.alignment_timeout_s,
@@ -77,18 +87,27 @@ async def run_coordinator(
         credentials,
         lambda grpc_server: add_CoordinatorServicer_to_server(service, grpc_server),
         COORDINATOR_OPTIONS,
-        refused=audit.refused,
+        refused=meters.refusals.counted(audit.refused),
     )
-    _leave_note(config.state, server.address)
-    audit.note("started", release=__version__, listen=server.address)
+    meters.status = federation.status
+    owner = Owner("coordinator", "coordinator", config.federation, credentials)
+    page = MetricsPage(registry_of(owner, meters))
+    try:
+        await page.start(config.metrics_listen.host, config.metrics_listen.port)
+    except BaseException:
+        await server.stop()
+        store.close()
+        raise
+    _leave_note(config.state, server.address, page.address)
+    audit.note("started", release=__version__, listen=server.address, metrics=page.address)
     keeping = asyncio.gather(
         audit.keep(), credentials.watch(lambda material: note_certificate(audit, material))
     )
-    ready(server.address)
+    ready(address=server.address, metrics=page.address)
     try:
         await service.keep_time()
     finally:
-        await asyncio.shield(server.stop())
+        await asyncio.shield(asyncio.gather(server.stop(), page.stop()))
         store.close()
         keeping.cancel()
         with suppress(asyncio.CancelledError):
@@ -98,10 +117,11 @@ async def run_coordinator(
         log.info("stopped")
 
 
-def _leave_note(state: Path, address: str) -> None:
-    """Have commands on this machine find the port, which may be any."""
+def _leave_note(state: Path, address: str, metrics: str) -> None:
+    """Have commands on this machine find the ports, which may be any."""
+    note = json.dumps({"listen": address, "metrics": metrics})
     with suppress(OSError):
-        (state / "listening.json").write_text(json.dumps({"listen": address}), "utf-8")
+        (state / "listening.json").write_text(note, "utf-8")
 
 
 def credentials_of(config: CoordinatorConfig, *, insecure: bool) -> Credentials:

@@ -31,12 +31,11 @@ from laser_vfl.coordinator.starting import Starting
 from laser_vfl.coordinator.status import (
     ClientSummary,
     FederationStatus,
-    SampleCounts,
-    count_samples,
     summarize,
 )
 from laser_vfl.coordinator.suspicion import SILENT_S, Rules
 from laser_vfl.core.alignment import ClientAlignment
+from laser_vfl.core.availability import SampleCounts, count_samples
 from laser_vfl.core.errors import ContractError, LimitExceeded, MismatchError, NotReady
 from laser_vfl.core.purpose import Purpose, Scheme
 from laser_vfl.wire.protocol import MAX_POINTS

@@ -1,7 +1,6 @@
 """How the federation stands, as people want to know it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from laser_vfl.coordinator.changes import Departure
 from laser_vfl.coordinator.directives import (
@@ -13,8 +12,19 @@ from laser_vfl.coordinator.directives import (
     Training,
 )
 from laser_vfl.coordinator.registration import Registration
-from laser_vfl.core.alignment import ClientAlignment
-from laser_vfl.core.subsets import has
+
+ACTIVITIES = (
+    "idle",
+    "gathering",
+    "aligning",
+    "joining",
+    "ready",
+    "training",
+    "stopped",
+    "finished",
+    "barred",
+)
+"""What a client that is connected can be doing."""
 
 _WORDS = {State.READY: "ready", State.RUNNING: "training", State.FINISHED: "finished"}
 
@@ -55,26 +65,6 @@ class FederationStatus:
     members: tuple[str, ...] = ()
     departures: tuple[Departure, ...] = ()
     checkpoint: int = 0
-
-
-@dataclass(frozen=True)
-class SampleCounts:
-    """How many training samples a run has, and how many of them have each client's block."""
-
-    total: int = 0
-    by_client: Mapping[str, int] = field(default_factory=dict)
-
-
-def count_samples(roster: Sequence[str], alignment: ClientAlignment) -> SampleCounts:
-    """Count by any member's training alignment: the groups in it are the same for all."""
-    groups = alignment.groups
-    return SampleCounts(
-        sum(group.size for group in groups),
-        {
-            name: sum(group.size for group in groups if has(group.observed, k))
-            for k, name in enumerate(roster)
-        },
-    )
 
 
 def summarize(

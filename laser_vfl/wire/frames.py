@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -16,6 +17,39 @@ from laser_vfl.wire.protocol import PROTOCOL_VERSION
 _SERVICE = "laser_vfl.v1.Peer"
 
 Behaviour = Callable[[Any, Any], Awaitable[Any]]
+Message = TypeVar("Message")
+
+_num_read: ContextVar[int] = ContextVar("num_read", default=0)
+_num_written: ContextVar[int] = ContextVar("num_written", default=0)
+
+
+def bytes_read() -> int:
+    """Return how long the last message was that this task has read from a peer."""
+    return _num_read.get()
+
+
+def bytes_written() -> int:
+    """Return how long the last message was that this task has had serialised for a peer."""
+    return _num_written.get()
+
+
+def _parsing(parse: Callable[[bytes], Message]) -> Callable[[bytes], Message]:
+    """Take note of lengths: gRPC parses in the task that reads, and shows the message alone."""
+
+    def parsed(data: bytes) -> Message:
+        _num_read.set(len(data))
+        return parse(data)
+
+    return parsed
+
+
+def _serialising(serialise: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    def serialised(message: Any) -> bytes:
+        data = serialise(message)
+        _num_written.set(len(data))
+        return data
+
+    return serialised
 
 
 def open_exchange(channel: grpc.aio.Channel) -> Any:
@@ -23,7 +57,7 @@ def open_exchange(channel: grpc.aio.Channel) -> Any:
     call: Any = channel.stream_stream(
         f"/{_SERVICE}/Exchange",
         request_serializer=None,
-        response_deserializer=_frame,
+        response_deserializer=_parsing(_frame),
     )
     return call()
 
@@ -39,7 +73,9 @@ def _frame(data: bytes) -> peer_pb2.Frame | None:
 def add_exchange(server: grpc.aio.Server, behaviour: Behaviour) -> None:
     """Serve Exchange: `behaviour` reads frames and writes serialised frames."""
     handler: Any = grpc.stream_stream_rpc_method_handler(
-        behaviour, request_deserializer=peer_pb2.Frame.FromString, response_serializer=None
+        behaviour,
+        request_deserializer=_parsing(peer_pb2.Frame.FromString),
+        response_serializer=None,
     )
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler(_SERVICE, {"Exchange": handler}),)
@@ -51,7 +87,7 @@ def open_represent(channel: grpc.aio.Channel) -> Any:
     call: Any = channel.stream_stream(
         f"/{_SERVICE}/Represent",
         request_serializer=None,
-        response_deserializer=peer_pb2.RepresentResponse.FromString,
+        response_deserializer=_parsing(peer_pb2.RepresentResponse.FromString),
     )
     return call()
 
@@ -60,8 +96,8 @@ def add_represent(server: grpc.aio.Server, behaviour: Behaviour) -> None:
     """Serve Represent: `behaviour` reads requests and writes responses."""
     handler: Any = grpc.stream_stream_rpc_method_handler(
         behaviour,
-        request_deserializer=peer_pb2.RepresentRequest.FromString,
-        response_serializer=peer_pb2.RepresentResponse.SerializeToString,
+        request_deserializer=_parsing(peer_pb2.RepresentRequest.FromString),
+        response_serializer=_serialising(peer_pb2.RepresentResponse.SerializeToString),
     )
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler(_SERVICE, {"Represent": handler}),)
@@ -72,7 +108,7 @@ def open_hand_on(channel: grpc.aio.Channel) -> Any:
     """Call HandOn: writes requests, and is awaited for the response."""
     call: Any = channel.stream_unary(
         f"/{_SERVICE}/HandOn",
-        request_serializer=peer_pb2.HandOnRequest.SerializeToString,
+        request_serializer=_serialising(peer_pb2.HandOnRequest.SerializeToString),
         response_deserializer=peer_pb2.HandOnResponse.FromString,
     )
     return call()
@@ -82,7 +118,7 @@ def add_hand_on(server: grpc.aio.Server, behaviour: Behaviour) -> None:
     """Serve HandOn: `behaviour` reads requests and returns the response."""
     handler: Any = grpc.stream_unary_rpc_method_handler(
         behaviour,
-        request_deserializer=peer_pb2.HandOnRequest.FromString,
+        request_deserializer=_parsing(peer_pb2.HandOnRequest.FromString),
         response_serializer=peer_pb2.HandOnResponse.SerializeToString,
     )
     server.add_generic_rpc_handlers(

@@ -70,14 +70,19 @@ async def start_server(
             else server.add_insecure_port(listen)
         )
     except RuntimeError:
-        raise AddressError(
-            f"cannot listen on {listen}",
-            hint=f"is the port in use, or the address not of this machine? choose another `{key}`",
-        ) from None
+        raise cannot_listen(listen, key) from None
     await server.start()
     running = Server(server, health, f"{listen.rpartition(':')[0]}:{port}")
     await running.set_healthy(True)
     return running
+
+
+def cannot_listen(listen: str, key: str) -> AddressError:
+    """Return the error of an address that cannot be had, under its key of the configuration."""
+    return AddressError(
+        f"cannot listen on {listen}",
+        hint=f"is the port in use, or the address not of this machine? choose another `{key}`",
+    )
 
 
 def open_channel(

@@ -42,6 +42,9 @@ _STATUS: dict[type[errors.LaserError], grpc.StatusCode] = {
     errors.LimitExceeded: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 _BY_NAME = {kind.__name__: kind for kind in _STATUS}
+REFUSALS = tuple(_BY_NAME)
+"""The kinds of errors that a call can be refused with."""
+
 _BY_STATUS: dict[grpc.StatusCode, type[errors.LaserError]] = {
     grpc.StatusCode.UNAVAILABLE: errors.AddressError,
     grpc.StatusCode.DEADLINE_EXCEEDED: errors.AddressError,

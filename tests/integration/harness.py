@@ -9,8 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from datetime import UTC, datetime
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -132,6 +133,20 @@ class Process:
     def wait_predict(self) -> str:
         """Wait for the ready line and return the address for applications in it."""
         return self._ready()["predict"]
+
+    def wait_metrics(self) -> str:
+        """Wait for the ready line and return the address of the metrics in it."""
+        return self._ready()["metrics"]
+
+    def metrics_page(self) -> str:
+        """What Prometheus would read now."""
+        host, _, port = self.wait_metrics().rpartition(":")
+        with closing(HTTPConnection(host, int(port), timeout=10)) as connection:
+            connection.request("GET", "/metrics")
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        assert answer.status == 200, text
+        return text
 
     def predictor(self, deadline: float | None = 10.0) -> Predictor:
         """Ask it for predictions as its owner."""

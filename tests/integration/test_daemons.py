@@ -15,7 +15,7 @@ from safetensors import safe_open
 ROSTER = ["bank", "shop"]
 READY = re.compile(
     r"ready role=(coordinator|client) name=([a-z]+) address=127\.0\.0\.1:[1-9]\d*"
-    r"( predict=127\.0\.0\.1:[1-9]\d*)?\n"
+    r"( predict=127\.0\.0\.1:[1-9]\d*)? metrics=127\.0\.0\.1:[1-9]\d*\n"
 )
 SLOW = {"representation": "own_models:slow", "representation_options": {"delay_s": 0.1}}
 
