@@ -253,9 +253,10 @@ class StateDirectory:
         own_key = self.own_key()
         return Keys(digest=read_secret(secret_file) if secret_file else own_key, order=own_key)
 
-    def write_listening(self, predict: str) -> None:
+    def write_listening(self, listen: str, predict: str) -> None:
         """Say where this daemon can be asked, for commands on the same machine."""
-        self._write_json(self.path / "listening.json", {"predict": predict})
+        addresses = {"listen": listen, "predict": predict}
+        self._write_json(self.path / "listening.json", addresses)
 
     def write_addresses(self, addresses: Mapping[str, str]) -> None:
         """Remember where peers were last seen, for a start without the coordinator."""

@@ -171,7 +171,7 @@ class ClientDaemon:
         )
         stack.push_async_callback(predict_server.stop)
         self.predict_address = predict_server.address
-        state.write_listening(predict_server.address)
+        state.write_listening(server.address, predict_server.address)
         for work in (
             serving.keep_house(),
             _announce(predict_server, serving),

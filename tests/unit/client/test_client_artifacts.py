@@ -211,10 +211,10 @@ def test_a_file_whose_parts_do_not_fit_is_an_error_for_people(state, file, damag
 
 
 def test_where_the_daemon_listens_is_said_for_commands(state):
-    state.write_listening("127.0.0.1:7101")
-    state.write_listening("127.0.0.1:7102")
+    state.write_listening("127.0.0.1:7001", "127.0.0.1:7101")
+    state.write_listening("127.0.0.1:7002", "127.0.0.1:7102")
     found = json.loads((state.path / "listening.json").read_text())
-    assert found == {"predict": "127.0.0.1:7102"}
+    assert found == {"listen": "127.0.0.1:7002", "predict": "127.0.0.1:7102"}
 
 
 def test_ids_of_runs_are_names_of_directories():
