@@ -1,0 +1,86 @@
+"""A federation far apart and on slow lines: how long a step takes, and a member lost meanwhile."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from engine import Engine, tool
+from throttle import CannotThrottle
+from throttled import measure, throttle, write_override
+from trial import CLIENTS, Trial, blocks_used, eventually
+
+pytestmark = pytest.mark.timeout(1500)
+
+MAX_RATIO = 1.25
+STEPS_BEFORE = 60
+"""How far training has come when a member is killed."""
+RECOVER_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def delay() -> Path:
+    """What holds packets back, which is no part of the repository."""
+    path = tool("nfdelay.py")
+    if path is None:
+        pytest.skip("nfdelay.py, which holds packets back, is not here")
+    return path
+
+
+@pytest.fixture(scope="module")
+def trial(built: Engine, delay: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+    override = write_override(tmp_path_factory.mktemp("throttled"))
+    with Trial(built, "laser-vfl-test-throttled", override) as trial:
+        yield trial
+
+
+def test_a_step_takes_little_more_than_it_must(
+    trial: Trial, delay: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        found = measure(trial, delay)
+    except CannotThrottle as reason:
+        pytest.skip(str(reason))
+    with capsys.disabled():
+        print(f"\n{json.dumps(found)}")
+    assert found["ratio"] <= MAX_RATIO, found
+
+
+def test_a_member_killed_in_training_is_done_without_and_comes_back(
+    trial: Trial, delay: Path
+) -> None:
+    trial.wait_for_run()
+    num_before = trial.events().count("finished")
+    others = [name for name in CLIENTS if name != "clinic"]
+    try:
+        slow = throttle(trial, delay).__enter__()
+    except CannotThrottle as reason:
+        pytest.skip(str(reason))
+    with slow:
+        trial.retrain()
+        eventually(lambda: _least_step(trial, "clinic") > STEPS_BEFORE, "it trains", RECOVER_S)
+        clinic = trial.container("clinic")
+        clinic.kill()
+        eventually(lambda: trial.status()["members"] == others, "the others go on", RECOVER_S)
+        at = _least_step(trial, *others)
+        eventually(lambda: _least_step(trial, *others) > at, "without it", RECOVER_S)
+        clinic.start()
+
+        def is_back() -> bool:
+            status = trial.status()
+            assert status["training"], "the run was over before clinic was back"
+            return status["members"] == list(CLIENTS)
+
+        eventually(is_back, "clinic is back in the run", RECOVER_S)
+        trial.wait_for_run(num_before + 1)
+    status = trial.status()
+    assert [one["client"] for one in status["departures"]] == ["clinic"]
+    assert status["members"] == list(CLIENTS)
+    for name in CLIENTS:
+        assert blocks_used(trial.predict(name)) == set(CLIENTS)
+
+
+def _least_step(trial: Trial, *names: str) -> int:
+    """Return the step that all of these have come to."""
+    clients = {client["client"]: client for client in trial.status()["clients"]}
+    return min(clients[name]["next_step"] or 0 for name in names)
