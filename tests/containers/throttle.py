@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from trial import Trial
 
 QUEUE = "7"
 READY = "nfdelay up"
+FIRST = ("nice", "-n", "-15")
+"""A network does not wait for a free core."""
+DRAIN_S = 0.1
 
 
 class CannotThrottle(Exception):
@@ -61,7 +65,7 @@ class Throttle(AbstractContextManager["Throttle"]):
         _run([*enter, *shaping, "burst", "32kb", "latency", "500ms"])
         stack.callback(_undo, [*enter, "tc", "qdisc", "del", "dev", interface, "root"])
         process = subprocess.Popen(
-            [*enter, sys.executable, str(self._delay), QUEUE, str(self._one_way_ms)],
+            [*FIRST, *enter, sys.executable, str(self._delay), QUEUE, str(self._one_way_ms)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -97,6 +101,8 @@ def _undo(command: list[str]) -> None:
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
+    """End what holds packets back, once those that it has are through."""
+    time.sleep(DRAIN_S)
     process.terminate()
     process.wait()
     if process.stdout:

@@ -1,21 +1,31 @@
 """The step time of a federation in containers whose network is slow, against what must be spent."""
 
-from collections.abc import Sequence
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import yaml
 from engine import ROOT
 from throttle import Throttle
-from trial import CLIENTS, DAEMONS, Trial
+from trial import CLIENTS, DAEMONS, Trial, eventually
 
 RTT_MS = 20.0
 MBIT_PER_S = 100.0
-TRAINING = {"representation_dim": 128, "batch_size": 128, "epochs": 60}
+TRAINING = {"representation_dim": 128, "batch_size": 128, "epochs": 220}
 """Wide enough that bytes count, and long enough to lose somebody on the way."""
-WARM_UP_STEPS = 40
+
+NUM_TURNS = 4
+TURN_S, TURN_STEPS = 6.0, 60
+"""How long the network is slow, and then fast again; until both have passed."""
+SETTLE_S = 1.5
+TIMEOUT_S = 300.0
 
 Lines = list[dict[str, Any]]
+Span = tuple[float, float]
+"""When something began and ended, by the clock."""
 
 
 def write_override(directory: Path) -> Path:
@@ -36,32 +46,34 @@ def throttle(trial: Trial, delay: Path) -> Throttle:
 
 
 def measure(trial: Trial, delay: Path) -> dict[str, Any]:
-    """Wait for the first run, then time another one on a slow network."""
-    trial.wait_for_run()
-    with throttle(trial, delay):
-        trial.retrain()
-        trial.wait_for_run(2)
-    metrics = [trial.metrics(name) for name in CLIENTS]
-    fast = [_last_run(lines, -2) for lines in metrics]
-    slow = [_last_run(lines, -1) for lines in metrics]
-    return figures(fast, slow)
+    """Have the network of a run be slow and fast in turns, and compare its steps; it trains on.
 
-
-def figures(fast: Sequence[Lines], slow: Sequence[Lines]) -> dict[str, Any]:
-    """Compare a run on a slow network, by the metrics of each client, with one that has no limits.
-
-    The latter's step time is what a step computes on this machine, exchange and encryption
-    included: all clients share its cores.
+    In turns, so that whatever else the machine does meanwhile hits both.
     """
-    compute_ms = max(_step_ms(lines) for lines in fast)
-    step_ms = max(_step_ms(lines) for lines in slow)
-    num_bytes = max(_bytes_per_step(lines) for lines in slow)
+    eventually(lambda: _step(trial) > TURN_STEPS, "training is under way", TIMEOUT_S)
+    slow, fast = [], []
+    for _ in range(NUM_TURNS):
+        fast.append(_turn(trial))
+        with throttle(trial, delay):
+            slow.append(_turn(trial))
+    metrics = [trial.metrics(name) for name in CLIENTS]
+    return figures(metrics, slow, fast)
+
+
+def figures(metrics: Sequence[Lines], slow: Sequence[Span], fast: Sequence[Span]) -> dict[str, Any]:
+    """Compare the steps that each client noted while the network was slow with the others.
+
+    The others' time is what a step computes on this machine, exchange and encryption included: all
+    clients share its cores.
+    """
+    compute_ms = max(_median(lines, fast, "time") for lines in metrics) * 1e3
+    step_ms = max(_median(lines, slow, "time") for lines in metrics) * 1e3
+    num_bytes = max(_median(lines, slow, "wire_bytes") for lines in metrics)
     latency_ms = 2 * RTT_MS / 2
     transfer_ms = num_bytes * 8 / (MBIT_PER_S * 1e6) * 1e3
     limit_ms = latency_ms + transfer_ms + compute_ms
     return {
-        "clients": len(slow),
-        "steps": slow[0][-1]["step"],
+        "clients": len(metrics),
         "rtt_ms": RTT_MS,
         "mbit_per_s": MBIT_PER_S,
         "bytes_per_step": round(num_bytes),
@@ -74,21 +86,29 @@ def figures(fast: Sequence[Lines], slow: Sequence[Lines]) -> dict[str, Any]:
     }
 
 
-def _last_run(lines: Lines, index: int) -> Lines:
-    runs = list(dict.fromkeys(line["run"] for line in lines))
-    return [line for line in lines if line["run"] == runs[index]]
+def _turn(trial: Trial) -> Span:
+    """Let some steps pass; return when that was."""
+    time.sleep(SETTLE_S)
+    begun, first = time.time(), _step(trial)
+
+    def is_over() -> bool:
+        return time.time() - begun > TURN_S and _step(trial) - first > TURN_STEPS
+
+    eventually(is_over, "steps are made", TIMEOUT_S)
+    return begun, time.time()
 
 
-def _between(lines: Lines, key: str) -> float:
-    """Return by how much something grew in a step, once the first ones are over."""
-    first = next(line for line in lines if line["step"] > WARM_UP_STEPS)
-    last = lines[-1]
-    return float(last[key] - first[key]) / (last["step"] - first["step"])
+def _step(trial: Trial) -> int:
+    lines = trial.metrics("bank")
+    return int(lines[-1]["step"]) if lines else 0
 
 
-def _step_ms(lines: Lines) -> float:
-    return _between(lines, "time") * 1e3
+def _median(lines: Lines, spans: Sequence[Span], key: str) -> float:
+    """Return by how much something grew in a step, as the median over the seconds of some spans."""
+    return statistics.median(_growth(lines, spans, key))
 
 
-def _bytes_per_step(lines: Lines) -> float:
-    return _between(lines, "wire_bytes")
+def _growth(lines: Lines, spans: Sequence[Span], key: str) -> Iterator[float]:
+    for before, after in pairwise(lines):
+        if any(begun <= before["time"] and after["time"] <= ended for begun, ended in spans):
+            yield float(after[key] - before[key]) / (after["step"] - before["step"])

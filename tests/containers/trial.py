@@ -90,20 +90,15 @@ class Trial(AbstractContextManager["Trial"]):
         lines = self.read("coordinator", f"{STATE}/runs.jsonl").splitlines()
         return [json.loads(line)["event"] for line in lines]
 
-    def wait_for_run(self, number: int = 1, within_s: float = 300.0) -> None:
-        """Wait until so many runs have finished; one that stops is an error."""
+    def wait_for_run(self, within_s: float = 600.0) -> None:
+        """Wait until the run has finished; one that stops is an error."""
 
         def finished() -> bool:
             events = self.events()
             assert "stopped" not in events, self.logs()
-            return events.count("finished") >= number
+            return "finished" in events
 
-        eventually(finished, f"run {number} has finished", within_s)
-
-    def retrain(self) -> None:
-        """Have everybody train again."""
-        command = ["laser-vfl", "retrain", "--config", CONFIG, "--seed", "7"]
-        self.exec("coordinator", *command)
+        eventually(finished, "the run has finished", within_s)
 
     def metrics(self, name: str) -> list[Row]:
         """Return what a client noted of its steps."""
