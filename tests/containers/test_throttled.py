@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from engine import Engine, tool
 from throttle import CannotThrottle
-from throttled import measure, throttle, write_override
+from throttled import RTT_MS, measure, throttle, write_override
 from trial import CLIENTS, Trial, blocks_used, eventually
 
 pytestmark = pytest.mark.timeout(1500)
@@ -52,6 +52,7 @@ def test_a_step_takes_little_more_than_it_must(
 ) -> None:
     with capsys.disabled():
         print(f"\n{json.dumps(measured)}")
+    assert RTT_MS <= measured["found_rtt_ms"] < 2 * RTT_MS
     assert measured["ratio"] <= MAX_RATIO, measured
 
 

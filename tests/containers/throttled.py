@@ -21,6 +21,16 @@ NUM_TURNS = 4
 TURN_S, TURN_STEPS = 6.0, 60
 """How long the network is slow, and then fast again; until both have passed."""
 SETTLE_S = 1.5
+CONNECT = """
+import socket, time
+address = (socket.gethostbyname("shop"), 7001)
+def connect():
+    begun = time.perf_counter()
+    socket.create_connection(address).close()
+    return time.perf_counter() - begun
+print(min(connect() for _ in range(10)) * 1e3)
+"""
+"""Opening a connection takes one round trip."""
 TIMEOUT_S = 300.0
 
 Lines = list[dict[str, Any]]
@@ -56,8 +66,9 @@ def measure(trial: Trial, delay: Path) -> dict[str, Any]:
         fast.append(_turn(trial))
         with throttle(trial, delay):
             slow.append(_turn(trial))
+            found_ms = float(trial.exec("bank", "python", "-c", CONNECT))
     metrics = [trial.metrics(name) for name in CLIENTS]
-    return figures(metrics, slow, fast)
+    return {"found_rtt_ms": round(found_ms, 2), **figures(metrics, slow, fast)}
 
 
 def figures(metrics: Sequence[Lines], slow: Sequence[Span], fast: Sequence[Span]) -> dict[str, Any]:
