@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import docker
-from docker.errors import DockerException
 
 ROOT = Path(__file__).parents[2]
 UP_SCRIPT = Path("shared/tools/containers-up")
@@ -66,7 +65,7 @@ def open_engine() -> Engine:
         return _checked(dict(os.environ))
     directory = _directory()
     environment = _environment(script, directory)
-    was_up = _answers(environment)
+    was_up = not _problem(environment)
     try:
         done = subprocess.run(
             [script, directory],
@@ -114,25 +113,20 @@ def _environment(script: Path, directory: Path) -> dict[str, str]:
     return {**os.environ, **dict(word.split("=", 1) for word in words)}
 
 
-def _answers(environment: Mapping[str, str]) -> bool:
-    try:
-        client = docker.DockerClient(base_url=environment["DOCKER_HOST"])
-    except DockerException:
-        return False
-    client.close()
-    return True
+def _problem(environment: Mapping[str, str]) -> str:
+    """Return why there is no engine with Compose; empty if there is one."""
+    for command in (["docker", "info"], ["docker", "compose", "version"]):
+        try:
+            done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        except OSError:
+            return "docker is not installed"
+        if done.returncode:
+            last = (done.stderr.strip() or "?").splitlines()[-1]
+            return f"`{' '.join(command)}` fails: {last}"
+    return ""
 
 
 def _checked(environment: Mapping[str, str]) -> Engine:
-    try:
-        client = docker.DockerClient.from_env(environment=dict(environment))
-        client.ping()
-    except DockerException as error:
-        raise NoEngine(f"no Docker engine answers: {error}") from None
-    engine = Engine(environment, client)
-    try:
-        engine.run(["docker", "compose", "version"])
-    except (OSError, AssertionError) as error:
-        client.close()
-        raise NoEngine(f"there is no Docker Compose: {error}") from None
-    return engine
+    if problem := _problem(environment):
+        raise NoEngine(problem)
+    return Engine(environment, docker.DockerClient.from_env(environment=dict(environment)))

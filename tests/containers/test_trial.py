@@ -14,6 +14,7 @@ from trial import CLIENTS, DAEMONS, STATE, Trial, blocks_used, eventually
 pytestmark = pytest.mark.timeout(1500)
 
 RECOVER_S = 120.0
+STOP_S = 30
 MOUNT_POINTS = {
     "/data",
     "/etc",
@@ -153,6 +154,14 @@ def test_predictions_go_on_without_the_coordinator(trained: Trial) -> None:
     eventually(everybody_is_back, "all clients are back", RECOVER_S)
     assert trained.status()["last_outcome"] == "finished"
     assert trained.predict("bank") == before["bank"]
+
+
+def test_a_daemon_that_is_asked_to_stop_ends_well(trained: Trial) -> None:
+    """The first process hands the signal on, and the exit code back."""
+    for name in ("telco", "coordinator"):
+        trained.container(name).stop(timeout=STOP_S)
+        state = trained.container(name).attrs["State"]
+        assert (state["Status"], state["ExitCode"]) == ("exited", 0)
 
 
 def _with_blocks(trial: Trial, name: str, blocks: set[str]) -> dict[str, dict[str, object]]:
