@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types imports unit simulated processes integration faults security soak audit protos manifests format clean
+.PHONY: demo test lint types imports unit simulated processes integration faults security test-containers soak audit protos manifests format clean
 
 demo: $(INSTALLED)
 	$(BIN)/laser-vfl demo
@@ -42,6 +42,10 @@ security: $(INSTALLED)
 	rm -f .security-results.json
 	$(BIN)/python -m pytest tests/security
 	$(BIN)/python tests/security/write_table.py
+
+# Real containers, where a Docker engine can be had; the tests say why where it cannot.
+test-containers: $(INSTALLED)
+	$(BIN)/python -m pytest -rs -p no:xdist tests/containers
 
 # Ten minutes of random faults; `make faults` has 10 seconds of them.
 soak: $(INSTALLED)

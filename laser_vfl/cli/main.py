@@ -295,6 +295,14 @@ def doctor(
 
 
 @app.command()
+def health(config: ConfigPath, output: FormatOption = Format.TEXT) -> None:
+    """Ask the daemon of a configuration whether it serves; 0 if so, for supervisors."""
+    from laser_vfl.cli.health import run_health
+
+    run_health(config, as_json=output is Format.JSON)
+
+
+@app.command()
 def demo(
     clients: Annotated[int, typer.Option(min=1, max=8, help="How many organisations.")] = 4,
     p_miss: Annotated[

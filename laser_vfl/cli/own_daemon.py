@@ -36,6 +36,10 @@ class OwnDaemon:
             return None
         return str(found)
 
+    def listening(self) -> str:
+        """Return where it answers other daemons, which is its `listen`."""
+        return str(_address(self.config, self.config.listen, self.path, "listen"))
+
     def not_up(self) -> AddressError:
         """Return what to say when nobody answers."""
         return _not_up(self.config, self.path, f"nobody answers at {self.address}")
@@ -46,11 +50,12 @@ def own_daemon(path: Path) -> OwnDaemon:
     config: ClientConfig | CoordinatorConfig
     if is_of(path, CoordinatorConfig, ClientConfig):
         config = load_config(path, CoordinatorConfig)
-        me, listen = coordinator_of(config.federation), config.listen
+        me = coordinator_of(config.federation)
+        address = _address(config, config.listen, path, "listen")
     else:
         config = load_config(path, ClientConfig)
-        me, listen = client_of(config.federation, config.name), config.predict_listen
-    address = _address(config, listen, path)
+        me = client_of(config.federation, config.name)
+        address = _address(config, config.predict_listen, path, "predict")
     return OwnDaemon(config, path, str(address), _access(config.tls, me))
 
 
@@ -80,10 +85,11 @@ def _access(tls: TlsFiles | None, me: Identity) -> Access:
     return access_to(load_credentials(CredentialFiles(**tls.model_dump()), me), me)
 
 
-def _address(config: ClientConfig | CoordinatorConfig, address: Address, path: Path) -> Address:
-    """Return where a daemon answers its owner; with port 0 it has left a note."""
+def _address(
+    config: ClientConfig | CoordinatorConfig, address: Address, path: Path, key: str
+) -> Address:
+    """Return where to dial a daemon on this machine; with port 0 it has left a note by that key."""
     if address.port == 0:
-        key = "predict" if isinstance(config, ClientConfig) else "listen"
         try:
             text = (config.state / LISTENING).read_text("utf-8")
             address = Address(address.host, Address.parse(json.loads(text)[key]).port)

@@ -193,7 +193,9 @@ class ClientDaemon:
         await page.start(config.metrics_listen.host, config.metrics_listen.port)
         stack.push_async_callback(page.stop)
         self.metrics_address = page.address
-        state.write_listening(predict=predict_server.address, metrics=page.address)
+        state.write_listening(
+            listen=server.address, predict=predict_server.address, metrics=page.address
+        )
         for work in (
             serving.keep_house(),
             _announce(predict_server, serving),

@@ -9,7 +9,7 @@ import torch
 
 from laser_vfl.core.errors import ConfigError
 
-_CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+_CGROUPS = Path("/sys/fs/cgroup")
 
 
 def pick_device(name: str, *, where: str = "device") -> torch.device:
@@ -47,12 +47,22 @@ def fair_threads(my_address: str, addresses: Sequence[str]) -> int:
 def num_cores() -> int:
     """Return how many cores this process may use: affinity and container limits count."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    try:
-        quota, period = _CGROUP_LIMIT.read_text().split()
-        limit = max(1, int(quota) // int(period))
-    except (OSError, ValueError):
-        limit = cores or 1
-    return min(cores or 1, limit)
+    return min(cores or 1, _container_limit(_CGROUPS) or cores or 1)
+
+
+def _container_limit(cgroups: Path) -> int | None:
+    """Return how many whole cores a container may use; None if it has no limit of its own.
+
+    Hosts with cgroups of the first version have the two numbers in files of their own.
+    """
+    first = [cgroups / "cpu" / f"cpu.cfs_{name}_us" for name in ("quota", "period")]
+    for files in ([cgroups / "cpu.max"], first):
+        try:
+            quota, period = " ".join(file.read_text() for file in files).split()
+            return max(1, int(quota) // int(period)) if int(quota) > 0 else None
+        except (OSError, ValueError, ZeroDivisionError):
+            continue
+    return None
 
 
 class Host:

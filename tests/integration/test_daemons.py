@@ -12,6 +12,8 @@ from harness import Process, Site, eventually, free_address, health
 from people import People
 from safetensors import safe_open
 
+from laser_vfl.cli.health import run_health
+
 ROSTER = ["bank", "shop"]
 READY = re.compile(
     r"ready role=(coordinator|client) name=([a-z]+) address=127\.0\.0\.1:[1-9]\d*"
@@ -67,6 +69,15 @@ def test_health_is_served_over_tls(trained: Trained) -> None:
     for name, address in (("bank", trained.bank_address), ("coordinator", trained.site.address)):
         with trained.site.authority.channel(address, name) as channel:
             assert health(channel) == "SERVING"
+
+
+def test_the_health_command_shows_the_daemons_own_certificate(
+    trained: Trained, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, address in (("bank", trained.bank_address), ("coordinator", trained.site.address)):
+        run_health(trained.file(f"{name}.yaml"), as_json=True)
+        found = json.loads(capsys.readouterr().out)
+        assert found == {"address": address, "status": "SERVING"}
 
 
 def test_nobody_without_a_certificate_is_served(trained: Trained) -> None:

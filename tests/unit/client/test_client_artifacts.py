@@ -211,10 +211,11 @@ def test_a_file_whose_parts_do_not_fit_is_an_error_for_people(state, file, damag
 
 
 def test_where_the_daemon_listens_is_said_for_commands(state):
-    state.write_listening(predict="127.0.0.1:7101", metrics="127.0.0.1:9464")
-    state.write_listening(predict="127.0.0.1:7102", metrics="127.0.0.1:9465")
-    found = json.loads((state.path / "listening.json").read_text())
-    assert found == {"predict": "127.0.0.1:7102", "metrics": "127.0.0.1:9465"}
+    first = {"listen": "127.0.0.1:7001", "predict": "127.0.0.1:7101", "metrics": "127.0.0.1:9464"}
+    then = {"listen": "127.0.0.1:7002", "predict": "127.0.0.1:7102", "metrics": "127.0.0.1:9465"}
+    state.write_listening(**first)
+    state.write_listening(**then)
+    assert json.loads((state.path / "listening.json").read_text()) == then
 
 
 def test_ids_of_runs_are_names_of_directories():

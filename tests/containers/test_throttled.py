@@ -1,0 +1,97 @@
+"""A federation far apart and on slow lines: how long a step takes, and a member lost meanwhile."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine import Engine, tool
+from throttle import CannotThrottle
+from throttled import RTT_MS, measure, throttle, write_override
+from trial import CLIENTS, Trial, blocks_used, eventually
+
+pytestmark = pytest.mark.timeout(1500)
+
+MAX_RATIO = 1.25
+RECOVER_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def delay() -> Path:
+    """What holds packets back, which is no part of the repository."""
+    path = tool("nfdelay.py")
+    if path is None:
+        pytest.skip("nfdelay.py, which holds packets back, is not here")
+    return path
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where coordinator.yaml of the federation is."""
+    return tmp_path_factory.mktemp("throttled")
+
+
+@pytest.fixture(scope="module")
+def trial(built: Engine, delay: Path, directory: Path) -> Iterator[Trial]:
+    with Trial(built, "laser-vfl-test-throttled", write_override(directory)) as trial:
+        yield trial
+
+
+@pytest.fixture(scope="module")
+def measured(trial: Trial, delay: Path) -> dict[str, Any]:
+    """The figures of a run on the slow network; `figures` in throttled.py has the keys."""
+    try:
+        return measure(trial, delay)
+    except CannotThrottle as reason:
+        pytest.skip(str(reason))
+
+
+def test_a_step_takes_little_more_than_it_must(
+    measured: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with capsys.disabled():
+        print(f"\n{json.dumps(measured)}")
+    assert RTT_MS <= measured["found_rtt_ms"] < 2 * RTT_MS
+    assert measured["ratio"] <= MAX_RATIO, measured
+
+
+# What `laser-vfl plan --config directory/coordinator.yaml --bandwidth 100mbit --rtt 20ms` says
+# belongs here, beside measured["step_ms"] and measured["bytes_per_step"] of the largest client.
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_member_killed_in_training_is_done_without_and_comes_back(
+    trial: Trial, delay: Path
+) -> None:
+    """It goes on with the run that was measured; the network is slow, so that it lasts."""
+    assert trial.status()["training"], "the run was over too soon"
+    others = [name for name in CLIENTS if name != "clinic"]
+    with throttle(trial, delay):
+        clinic = trial.container("clinic")
+        clinic.kill()
+        eventually(lambda: trial.status()["members"] == others, "the others go on", RECOVER_S)
+        at = _least_step(trial, others)
+        eventually(lambda: _least_step(trial, others) > at, "without it", RECOVER_S)
+        clinic.start()
+
+        def is_back() -> bool:
+            status = trial.status()
+            assert status["training"], "the run was over before clinic was back"
+            return bool(status["members"] == list(CLIENTS))
+
+        eventually(is_back, "clinic is back in the run", RECOVER_S)
+        at = _least_step(trial, CLIENTS)
+        eventually(lambda: _least_step(trial, CLIENTS) > at, "with it", RECOVER_S)
+    trial.wait_for_run()
+    status = trial.status()
+    assert [one["client"] for one in status["departures"]] == ["clinic"]
+    assert status["members"] == list(CLIENTS)
+    for name in CLIENTS:
+        assert blocks_used(trial.predict(name)) == set(CLIENTS)
+
+
+def _least_step(trial: Trial, names: Sequence[str]) -> int:
+    """Return the step that all of these have come to."""
+    clients = {client["client"]: client for client in trial.status()["clients"]}
+    return min(clients[name]["next_step"] or 0 for name in names)

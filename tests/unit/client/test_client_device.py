@@ -1,0 +1,36 @@
+"""How many cores a client may use where it runs in a container."""
+
+import os
+
+import pytest
+
+from laser_vfl.client import device
+
+
+@pytest.fixture
+def cgroups(tmp_path, monkeypatch):
+    """Have a machine of eight cores, and its files about containers in a directory of the test."""
+    monkeypatch.setattr(device, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("limit", "cores"),
+    [("200000 100000", 2), ("150000 100000", 1), ("50000 100000", 1), ("max 100000", 8), ("", 8)],
+)
+def test_the_limit_of_a_container_counts(cgroups, limit, cores):
+    (cgroups / "cpu.max").write_text(limit + "\n")
+    assert device.num_cores() == cores
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("300000", 3), ("-1", 8), ("much", 8)])
+def test_so_does_that_of_an_older_host(cgroups, quota, cores):
+    (cgroups / "cpu").mkdir()
+    (cgroups / "cpu" / "cpu.cfs_quota_us").write_text(quota + "\n")
+    (cgroups / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+    assert device.num_cores() == cores
+
+
+def test_without_a_limit_there_are_all_cores(cgroups):
+    assert device.num_cores() == 8
