@@ -16,11 +16,12 @@ from laser_vfl.cli.plan_hints import hints_for
 from laser_vfl.cli.plan_text import print_plan
 from laser_vfl.cli.plan_walk import labelled_mask
 from laser_vfl.cli.quantities import parse_bandwidth, parse_latency, parse_names, parse_shares
+from laser_vfl.client.config import ClientConfig
 from laser_vfl.client.device import num_cores
 from laser_vfl.config.loading import load_config
 from laser_vfl.coordinator.config import CoordinatorConfig
 from laser_vfl.core.alignment import Group, num_held
-from laser_vfl.core.errors import AddressError, ConfigError, NotReady
+from laser_vfl.core.errors import AddressError, ConfigError, DataError, NotReady
 from laser_vfl.core.subsets import clients_in
 from laser_vfl.methods import method_named
 from laser_vfl.remote.operations import coordinator_status
@@ -64,13 +65,12 @@ def make_plan(options: PlanOptions) -> dict[str, Any]:
         parse_bandwidth(options.bandwidth, "--bandwidth"), parse_latency(options.rtt, "--rtt")
     )
     config = load_config(options.config, CoordinatorConfig)
-    federation, source = _federation(options, config)
+    client = load_config(options.client_config, ClientConfig) if options.client_config else None
+    federation, source = _federation(options, config, client)
     if options.compute is not None:
         compute = Compute(parse_latency(options.compute, "--compute"))
     else:
-        compute = measure_compute(
-            federation, options.client_config, options.features, options.cores
-        )
+        compute = measure_compute(federation, client, options.features, options.cores)
     found = forecast(federation, line, compute)
     return {
         "federation": config.federation,
@@ -108,7 +108,9 @@ def _check(options: PlanOptions) -> None:
         )
 
 
-def _federation(options: PlanOptions, config: CoordinatorConfig) -> tuple[Federation, str]:
+def _federation(
+    options: PlanOptions, config: CoordinatorConfig, client: ClientConfig | None
+) -> tuple[Federation, str]:
     roster = tuple(config.clients)
     labels = roster
     tests: tuple[Group, ...] = ()
@@ -126,8 +128,16 @@ def _federation(options: PlanOptions, config: CoordinatorConfig) -> tuple[Federa
         source = "given" if options.samples else "assumed: give --samples"
     if options.test_samples and options.overlaps is None:
         tests = drawn_groups(options.test_samples, missing)
+    if not groups:
+        raise DataError("there are no training samples", where=str(options.overlaps))
     if options.labels is not None:
         labels = tuple(parse_names(options.labels, roster, "--labels"))
+    elif client is not None and client.data.label is None:
+        labels = tuple(name for name in labels if name != client.name)
+    if client is not None and client.data.label is None and client.name in labels:
+        raise ConfigError(f"--labels: {client.name} has no data.label in its configuration")
+    if not labels:
+        raise ConfigError("nobody has labels", hint="name those who have them with --labels")
     is_secure = config.tls is not None
     return Federation(config.training, roster, labels, groups, tests, is_secure), source
 

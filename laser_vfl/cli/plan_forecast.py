@@ -13,7 +13,10 @@ from laser_vfl.core.timeline import Timeline
 MAX_SCHEDULED = 500_000
 """Of more samples, as many are scheduled, with the same patterns in the same shares."""
 
-MAX_CHUNKS = 10_000
+MAX_CHUNKS = 5_000
+
+FEWEST_STEPS, PAIRS_WALKED = 50, 16_000
+"""A thousand steps of four clients are walked through; an epoch that is longer is scaled up."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ def forecast(federation: Federation, line: Line, compute: Compute) -> Forecast:
     settings, num_clients = federation.settings, len(federation.roster)
     labelled = labelled_mask(federation.labels, federation.roster)
     walk = Walk(settings, federation.roster, labelled, tls=federation.tls)
-    most = max(20, 40_000 // num_clients**2)
+    most = max(FEWEST_STEPS, PAIRS_WALKED // num_clients**2)
     stages = []
 
     def add(name: str, steps: Iterable[list[Round]], num_walked: int, num_steps: int) -> None:
