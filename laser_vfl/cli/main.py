@@ -303,6 +303,66 @@ def health(config: ConfigPath, output: FormatOption = Format.TEXT) -> None:
 
 
 @app.command()
+def plan(
+    config: Annotated[Path, typer.Option("--config", help="The YAML file of the coordinator.")],
+    bandwidth: Annotated[
+        str, typer.Option(help="Of each client's line, each way: 100mbit, 1gbit or 12.5MB/s.")
+    ],
+    rtt: Annotated[str, typer.Option(help="From one client to another and back: 20ms.")],
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="Training samples that anybody holds.")
+    ] = None,
+    test_samples: Annotated[int, typer.Option(min=0, help="Samples of the test tables.")] = 0,
+    p_missing: Annotated[
+        str | None,
+        typer.Option(help="Chance that a block of a sample is missing: 0.3, or bank=0.1,shop=0.5."),
+    ] = None,
+    overlaps: Annotated[
+        Path | None, typer.Option(help="What `align --dry-run --format json` printed, instead.")
+    ] = None,
+    running: Annotated[
+        bool, typer.Option("--running", help="Ask the coordinator about its last run, instead.")
+    ] = False,
+    labels: Annotated[
+        str | None, typer.Option(help="Who has labels, as bank,shop. Everybody if left out.")
+    ] = None,
+    compute: Annotated[
+        str | None,
+        typer.Option(help="What a client computes at a step: 8ms. Measured if left out."),
+    ] = None,
+    client_config: Annotated[
+        Path | None, typer.Option(help="A client whose model and data to measure it with.")
+    ] = None,
+    features: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="Without one: how many features a client has.")
+    ] = 64,
+    cores: Annotated[
+        int | None, typer.Option(min=1, help="All clients share one machine with so many cores.")
+    ] = None,
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Say what a run will send and how long it will take, before it is started."""
+    from laser_vfl.cli.plan import PlanOptions, run_plan
+
+    options = PlanOptions(
+        config=config,
+        bandwidth=bandwidth,
+        rtt=rtt,
+        samples=samples,
+        test_samples=test_samples,
+        p_missing=p_missing,
+        overlaps=overlaps,
+        running=running,
+        labels=labels,
+        compute=compute,
+        client_config=client_config,
+        features=features,
+        cores=cores,
+    )
+    run_plan(options, as_json=output is Format.JSON)
+
+
+@app.command()
 def demo(
     clients: Annotated[int, typer.Option(min=1, max=8, help="How many organisations.")] = 4,
     p_miss: Annotated[

@@ -1,0 +1,68 @@
+"""Which samples a federation may expect: from a number and chances, or from an alignment."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from laser_vfl.core.alignment import Group
+from laser_vfl.core.errors import DataError
+from laser_vfl.core.subsets import mask_of
+
+SEED = 8
+MAX_DRAWN = 1_000_000
+"""So many samples are drawn at most; more of them have the same patterns in the same shares."""
+
+
+def drawn_groups(num_samples: int, missing: Sequence[float]) -> tuple[Group, ...]:
+    """Draw who holds each sample, each block missing by itself with its own chance.
+
+    A sample that nobody holds is none, and is drawn again.
+    """
+    if not num_samples:
+        return ()
+    generator = np.random.Generator(np.random.Philox(SEED))
+    bits = np.uint64(1) << np.arange(len(missing), dtype=np.uint64)
+    held = np.empty(0, dtype=np.uint64)
+    num_drawn = min(num_samples, MAX_DRAWN)
+    while len(held) < num_drawn:
+        present = generator.random((num_drawn, len(missing))) >= np.asarray(missing)
+        masks = present @ bits
+        held = np.concatenate([held, masks[masks > 0]])
+    masks, counts = np.unique(held[:num_drawn], return_counts=True)
+    return _resized(masks.tolist(), counts.tolist(), num_samples)
+
+
+def groups_of_overlaps(path: Path, roster: Sequence[str], table: str) -> tuple[Group, ...]:
+    """Return the groups of a table in what `align --dry-run --format json` has printed."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        patterns = found["tables"].get(table, {"patterns": []})["patterns"]
+        sizes = {_mask(one["blocks"], roster): int(one["num_samples"]) for one in patterns}
+    except OSError as error:
+        raise DataError(f"it cannot be read ({error.strerror})", where=str(path)) from None
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise DataError(
+            "these are no overlaps of this federation",
+            where=str(path),
+            hint="write them with `laser-vfl align --config CLIENT.yaml --dry-run --format json`",
+        ) from None
+    if any(size < 1 for size in sizes.values()) or 0 in sizes:
+        raise DataError("a pattern has no samples, or no blocks", where=str(path))
+    return tuple(Group(mask, sizes[mask]) for mask in sorted(sizes))
+
+
+def _mask(blocks: Any, roster: Sequence[str]) -> int:
+    return mask_of(roster.index(name) for name in blocks)
+
+
+def _resized(masks: list[int], counts: list[int], num_samples: int) -> tuple[Group, ...]:
+    """Give each pattern its share of so many samples; the largest ones get what is left over."""
+    num_drawn = sum(counts)
+    sizes = [count * num_samples // num_drawn for count in counts]
+    left = num_samples - sum(sizes)
+    for index in sorted(range(len(sizes)), key=lambda i: -counts[i])[:left]:
+        sizes[index] += 1
+    return tuple(Group(mask, size) for mask, size in zip(masks, sizes, strict=True) if size)
