@@ -14,13 +14,13 @@ from trial import CLIENTS, DAEMONS, Trial, eventually
 
 RTT_MS = 20.0
 MBIT_PER_S = 100.0
-TRAINING = {"representation_dim": 128, "batch_size": 128, "epochs": 220}
+TRAINING = {"representation_dim": 128, "batch_size": 128, "epochs": 260}
 """Wide enough that bytes count, and long enough to lose somebody on the way."""
 
-NUM_TURNS = 4
-TURN_S, TURN_STEPS = 6.0, 60
-"""How long the network is slow, and then fast again; until both have passed."""
-SETTLE_S = 1.5
+NUM_TURNS = 3
+SLOW_S, FAST_S, TURN_STEPS = 6.0, 3.0, 40
+"""How long the network is slow, and fast, and how many steps are made at least meanwhile."""
+SETTLE_S = 1.0
 CONNECT = """
 import socket, time
 address = (socket.gethostbyname("shop"), 7001)
@@ -63,9 +63,9 @@ def measure(trial: Trial, delay: Path) -> dict[str, Any]:
     eventually(lambda: _step(trial) > TURN_STEPS, "training is under way", TIMEOUT_S)
     slow, fast = [], []
     for _ in range(NUM_TURNS):
-        fast.append(_turn(trial))
+        fast.append(_turn(trial, FAST_S))
         with throttle(trial, delay):
-            slow.append(_turn(trial))
+            slow.append(_turn(trial, SLOW_S))
             found_ms = float(trial.exec("bank", "python", "-c", CONNECT))
     metrics = [trial.metrics(name) for name in CLIENTS]
     return {"found_rtt_ms": round(found_ms, 2), **figures(metrics, slow, fast)}
@@ -97,13 +97,13 @@ def figures(metrics: Sequence[Lines], slow: Sequence[Span], fast: Sequence[Span]
     }
 
 
-def _turn(trial: Trial) -> Span:
+def _turn(trial: Trial, least_s: float) -> Span:
     """Let some steps pass; return when that was."""
     time.sleep(SETTLE_S)
     begun, first = time.time(), _step(trial)
 
     def is_over() -> bool:
-        return time.time() - begun > TURN_S and _step(trial) - first > TURN_STEPS
+        return time.time() - begun > least_s and _step(trial) - first > TURN_STEPS
 
     eventually(is_over, "steps are made", TIMEOUT_S)
     return begun, time.time()
