@@ -8,13 +8,17 @@ from typing import Any
 import pytest
 from engine import Engine, tool
 from throttle import CannotThrottle
-from throttled import RTT_MS, measure, throttle, write_override
+from throttled import MBIT_PER_S, RTT_MS, measure, throttle, write_override
 from trial import CLIENTS, Trial, blocks_used, eventually
+
+from laser_vfl.cli.plan import PlanOptions, make_plan
 
 pytestmark = pytest.mark.timeout(1500)
 
 MAX_RATIO = 1.25
 RECOVER_S = 120.0
+NUM_SAMPLES, P_MISSING = 1347, 0.3
+"""Of the digits, as deploy/digits/make-data cuts them."""
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +60,26 @@ def test_a_step_takes_little_more_than_it_must(
     assert measured["ratio"] <= MAX_RATIO, measured
 
 
-# What `laser-vfl plan --config directory/coordinator.yaml --bandwidth 100mbit --rtt 20ms` says
-# belongs here, beside measured["step_ms"] and measured["bytes_per_step"] of the largest client.
+def test_what_was_planned_is_what_happens(
+    measured: dict[str, Any], directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With as much computing in a step as on the fast network; the samples are the trial's."""
+    plan = make_plan(
+        PlanOptions(
+            config=directory / "coordinator.yaml",
+            bandwidth=f"{MBIT_PER_S:g}mbit",
+            rtt=f"{RTT_MS:g}ms",
+            samples=NUM_SAMPLES,
+            p_missing=str(P_MISSING),
+            compute=f"{measured['compute_ms']}ms",
+        )
+    )
+    planned_ms = plan["step"]["seconds"] * 1e3
+    sent = max(client["step"]["tcp_up"] for client in plan["clients"])
+    with capsys.disabled():
+        print(json.dumps({"planned_ms": round(planned_ms, 2), "planned_bytes": sent}))
+    assert sent == pytest.approx(measured["bytes_per_step"], rel=0.05)
+    assert planned_ms == pytest.approx(measured["step_ms"], rel=0.2)
 
 
 @pytest.mark.usefixtures("measured")

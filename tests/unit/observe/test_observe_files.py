@@ -99,12 +99,15 @@ def test_every_daemon_of_the_compose_file_is_read() -> None:
     [job] = read(OBSERVE / "prometheus.yml")["scrape_configs"]
     [targets] = job["static_configs"]
     assert targets["targets"] == [f"{name}:9464" for name in DAEMONS]
-    services = read(ROOT / "deploy" / "compose.observe.yaml")["services"]
+    compose = read(ROOT / "deploy" / "compose.observe.yaml")
+    services, networks = compose["services"], compose["networks"]
     for name in DAEMONS:
         assert services[name]["environment"]["LASER_VFL_METRICS_LISTEN"] == "0.0.0.0:9464"
         assert "observe" in services[name]["networks"]
+    assert networks["observe"] == {"internal": True}
+    assert services["prometheus"]["networks"] == ["observe", "look"]
     for name in ("prometheus", "grafana"):
-        assert "observe" in services[name]["networks"]
+        assert "look" in services[name]["networks"]
         assert all(port.startswith("127.0.0.1:") for port in services[name]["ports"])
 
 
