@@ -100,12 +100,11 @@ def test_every_daemon_of_the_compose_file_is_read() -> None:
     [targets] = job["static_configs"]
     assert targets["targets"] == [f"{name}:9464" for name in DAEMONS]
     compose = read(ROOT / "deploy" / "compose.observe.yaml")
-    services, networks = compose["services"], compose["networks"]
+    services = compose["services"]
     for name in DAEMONS:
         assert services[name]["environment"]["LASER_VFL_METRICS_LISTEN"] == "0.0.0.0:9464"
-        assert "observe" in services[name]["networks"]
-    assert networks["observe"] == {"internal": True}
-    assert services["prometheus"]["networks"] == ["observe", "look"]
+        assert "networks" not in services[name]
+    assert services["prometheus"]["networks"] == [*DAEMONS, "look"]
     for name in ("prometheus", "grafana"):
         assert "look" in services[name]["networks"]
         assert all(port.startswith("127.0.0.1:") for port in services[name]["ports"])
