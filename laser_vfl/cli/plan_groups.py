@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from laser_vfl.core.alignment import Group
-from laser_vfl.core.errors import DataError
+from laser_vfl.core.errors import ConfigError, DataError
 from laser_vfl.core.subsets import mask_of
 
 SEED = 8
+MAX_NOBODY = 0.99
+"""How likely it may be, at most, that nobody holds what is drawn."""
 MAX_DRAWN = 1_000_000
 """So many samples are drawn at most; more of them have the same patterns in the same shares."""
 
@@ -23,6 +25,10 @@ def drawn_groups(num_samples: int, missing: Sequence[float]) -> tuple[Group, ...
     """
     if not num_samples:
         return ()
+    if np.prod(missing) > MAX_NOBODY:
+        raise ConfigError(
+            "--p-missing: hardly any sample would have a block", hint="give smaller chances"
+        )
     generator = np.random.Generator(np.random.Philox(SEED))
     bits = np.uint64(1) << np.arange(len(missing), dtype=np.uint64)
     held = np.empty(0, dtype=np.uint64)

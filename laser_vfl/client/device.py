@@ -10,6 +10,7 @@ import torch
 from laser_vfl.core.errors import ConfigError
 
 _CGROUPS = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 def pick_device(name: str, *, where: str = "device") -> torch.device:
@@ -47,22 +48,37 @@ def fair_threads(my_address: str, addresses: Sequence[str]) -> int:
 def num_cores() -> int:
     """Return how many cores this process may use: affinity and container limits count."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(cores or 1, _container_limit(_CGROUPS) or cores or 1)
+    return min(cores or 1, cores_allowed(_CGROUPS, _OWN_CGROUP) or cores or 1)
 
 
-def _container_limit(cgroups: Path) -> int | None:
-    """Return how many whole cores a container may use; None if it has no limit of its own.
+def cores_allowed(cgroups: Path, own: Path) -> int | None:
+    """Return how many whole cores a container or a service may use; None if there is no limit.
 
-    Hosts with cgroups of the first version have the two numbers in files of their own.
+    A limit may stand at this process's own group, which `own` names, or at any above it. Hosts with
+    cgroups of the first version have the two numbers of it in files of their own.
     """
     first = [cgroups / "cpu" / f"cpu.cfs_{name}_us" for name in ("quota", "period")]
-    for files in ([cgroups / "cpu.max"], first):
-        try:
-            quota, period = " ".join(file.read_text() for file in files).split()
-            return max(1, int(quota) // int(period)) if int(quota) > 0 else None
-        except (OSError, ValueError, ZeroDivisionError):
-            continue
-    return None
+    places = [first, *([group / "cpu.max"] for group in _groups(cgroups, own))]
+    limits = [limit for files in places if (limit := _limit(files)) is not None]
+    return min(limits, default=None)
+
+
+def _groups(cgroups: Path, own: Path) -> list[Path]:
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.removeprefix("0::/") for line in lines if line.startswith("0::/")]
+    group = cgroups / (names[0] if names and ".." not in names[0] else "")
+    return [group, *(parent for parent in group.parents if parent.is_relative_to(cgroups))]
+
+
+def _limit(files: Sequence[Path]) -> int | None:
+    try:
+        quota, period = " ".join(file.read_text() for file in files).split()
+        return max(1, int(quota) // int(period)) if int(quota) > 0 else None
+    except (OSError, ValueError, ZeroDivisionError):
+        return None
 
 
 class Host:

@@ -28,7 +28,7 @@ MAX_VISITS = 16
 
 MAX_HEAD_BYTES = 8192
 
-FRESH_S = 0.1
+FRESH_S = 1.0
 """For how long a page is good for all: who asks without end has it made no more often."""
 
 _OK = "200 OK"
@@ -46,7 +46,7 @@ class MetricsPage:
         self._server: asyncio.Server | None = None
         self._visits: dict[asyncio.Task[None], None] = {}
         """Those under way, in the order in which they came."""
-        self._page = b""
+        self._page: bytes | None = None
         self._made_at = -FRESH_S
 
     async def start(self, host: str, port: int) -> None:
@@ -119,12 +119,12 @@ class MetricsPage:
     def _made(self) -> bytes | None:
         now = self._clock()
         if now - self._made_at >= FRESH_S:
+            self._made_at = now
             try:
                 self._page = generate_latest(self._metrics)
             except Exception:
+                self._page = None
                 log.exception("the metrics cannot be told; this is a bug")
-                return None
-            self._made_at = now
         return self._page
 
 

@@ -62,7 +62,7 @@ class Throttle(AbstractContextManager["Throttle"]):
         interface = _interface(enter, address)
         rate = f"{self._mbit:g}mbit"
         shaping = ["tc", "qdisc", "add", "dev", interface, "root", "tbf", "rate", rate]
-        _run([*enter, *shaping, "burst", "32kb", "latency", "500ms"])
+        _run([*enter, *shaping, "burst", "6kb", "latency", "500ms"])
         stack.callback(_undo, [*enter, "tc", "qdisc", "del", "dev", interface, "root"])
         process = subprocess.Popen(
             [*FIRST, *enter, sys.executable, str(self._delay), QUEUE, str(self._one_way_ms)],

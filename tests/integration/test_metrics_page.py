@@ -136,6 +136,24 @@ def test_many_who_stay_keep_nobody_out() -> None:
     assert asyncio.run(crowd()) <= MAX_VISITS
 
 
+def test_a_page_that_fails_is_tried_and_told_once_a_second(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(Gauge):
+        def collect(self):  # type: ignore[no-untyped-def]
+            raise RuntimeError("no")
+
+    async def ask() -> None:
+        page = MetricsPage(Broken("a", "b", registry=None), lambda: 100.0)
+        await page.start("127.0.0.1", 0)
+        for _ in range(20):
+            assert (await answer(page, GOOD))[0] == "500 Internal Server Error"
+        await page.stop()
+
+    asyncio.run(ask())
+    assert len(caplog.records) == 1
+
+
 def test_who_asks_without_end_has_few_pages_made() -> None:
     made = 0
 

@@ -148,6 +148,7 @@ def test_hints(tmp_path):
         ({"rtt": "20"}, "write it as 20ms"),
         ({"compute": "quick"}, "--compute"),
         ({"p_missing": "1"}, "--p-missing"),
+        ({"p_missing": "0.99999999"}, "hardly any sample would have a block"),
         ({"labels": "firm"}, "--labels"),
         ({"running": True}, "--samples and --running both"),
         ({"running": True, "samples": None, "p_missing": "0.1"}, "drop --p-missing"),

@@ -11,6 +11,7 @@ from laser_vfl.client import device
 def cgroups(tmp_path, monkeypatch):
     """Have a machine of eight cores, and its files about containers in a directory of the test."""
     monkeypatch.setattr(device, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(device, "_OWN_CGROUP", tmp_path / "own")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     return tmp_path
 
@@ -29,6 +30,19 @@ def test_so_does_that_of_an_older_host(cgroups, quota, cores):
     (cgroups / "cpu").mkdir()
     (cgroups / "cpu" / "cpu.cfs_quota_us").write_text(quota + "\n")
     (cgroups / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+    assert device.num_cores() == cores
+
+
+@pytest.mark.parametrize(
+    ("own", "above", "cores"),
+    [("200000 100000", "max 100000", 2), ("max 100000", "400000 100000", 4), ("", "", 8)],
+)
+def test_so_does_that_of_a_service_or_of_what_it_belongs_to(cgroups, own, above, cores):
+    group = cgroups / "system.slice" / "laser-vfl-client.service"
+    group.mkdir(parents=True)
+    (cgroups / "own").write_text("1:name=x:/\n0::/system.slice/laser-vfl-client.service\n")
+    (group / "cpu.max").write_text(own + "\n")
+    (group.parent / "cpu.max").write_text(above + "\n")
     assert device.num_cores() == cores
 
 

@@ -40,7 +40,7 @@ CUSTOM = {
         "privateKey",
     },
     "Issuer": {"ca"},
-    "ServiceMonitor": {"selector", "endpoints"},
+    "ServiceMonitor": {"jobLabel", "selector", "endpoints"},
 }
 """Kinds of cert-manager and the Prometheus operator, and what we use of their `spec`."""
 

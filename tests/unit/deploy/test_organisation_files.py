@@ -16,6 +16,7 @@ from laser_vfl.core.errors import ExitCode
 from laser_vfl.core.release import __version__
 
 ORGANISATION = Path(__file__).resolve().parents[3] / "deploy" / "organisation"
+TEMPLATE = ORGANISATION / "client.yaml"
 UNIT = ORGANISATION / "laser-vfl-client.service"
 NEED_A_PERSON = {ExitCode.CONFIG, ExitCode.DATA, ExitCode.IDENTITY, ExitCode.MISMATCH}
 MOST_EXPOSED = 20
@@ -74,7 +75,7 @@ def test_ports_are_those_of_the_template(compose, tmp_path) -> None:
     assert compose["services"]["client"]["ports"][2].startswith("127.0.0.1:")
     inside = compose["services"]["client"]["environment"]["LASER_VFL_METRICS_LISTEN"]
     assert inside == "0.0.0.0:9464"
-    assert "Environment=LASER_VFL_METRICS_LISTEN=127.0.0.1:9464\n" in UNIT.read_text()
+    assert "\nmetrics_listen: 127.0.0.1:9464 " in TEMPLATE.read_text()
 
 
 def test_daemons_are_started_by_commands_that_exist(compose) -> None:

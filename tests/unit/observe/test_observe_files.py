@@ -98,12 +98,13 @@ def test_panels_are_apart_and_have_titles() -> None:
 def test_every_daemon_of_the_compose_file_is_read() -> None:
     [job] = read(OBSERVE / "prometheus.yml")["scrape_configs"]
     [targets] = job["static_configs"]
-    assert targets["targets"] == [f"{name}:9464" for name in DAEMONS]
+    assert targets["targets"] == [f"{name}-metrics:9464" for name in DAEMONS]
     compose = read(ROOT / "deploy" / "compose.observe.yaml")
     services = compose["services"]
     for name in DAEMONS:
-        assert services[name]["environment"]["LASER_VFL_METRICS_LISTEN"] == "0.0.0.0:9464"
-        assert "networks" not in services[name]
+        listen = services[name]["environment"]["LASER_VFL_METRICS_LISTEN"]
+        assert listen == f"{name}-metrics:9464"
+        assert services[name]["networks"] == {name: {"aliases": [f"{name}-metrics"]}}
     assert services["prometheus"]["networks"] == [*DAEMONS, "look"]
     for name in ("prometheus", "grafana"):
         assert "look" in services[name]["networks"]
