@@ -20,6 +20,7 @@ import yaml
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from own_models import HURRY
+from warm_start import WarmProcess, can_be_warm
 
 from laser_vfl import Predictor
 from laser_vfl.remote.calls import Access, client_access, coordinator_access
@@ -101,14 +102,7 @@ class Process:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
         environment.pop("PYTHONUNBUFFERED", None)
         with self._stdout.open("wb") as out, self._stderr.open("wb") as err:
-            self._process = subprocess.Popen(
-                [sys.executable, *command],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                cwd=directory,
-                env=environment,
-            )
+            self._process = _start(command, stdout=out, stderr=err, cwd=directory, env=environment)
 
     @property
     def pid(self) -> int:
@@ -205,6 +199,14 @@ class Process:
     def report(self) -> str:
         state = "alive" if self.alive else f"exit code {self._process.returncode}"
         return f"--- {self.name} ({state}), stdout:\n{self.stdout}--- stderr:\n{self.stderr}"
+
+
+def _start(
+    command: Sequence[str], *, env: Mapping[str, str], **files: Any
+) -> "subprocess.Popen[bytes] | WarmProcess":
+    if can_be_warm(command):
+        return WarmProcess(command, env=env, **files)
+    return subprocess.Popen([sys.executable, *command], stdin=subprocess.DEVNULL, env=env, **files)
 
 
 class Site(AbstractContextManager["Site"]):

@@ -121,7 +121,10 @@ def test_another_experiment_does_not_go_to_the_same_place(tmp_path):
     ("words", "said"),
     [
         (["table", "--dataset", "hpat"], '--dataset: there is no "hpat"; did you mean hapt?'),
-        (["table", "--engine", "grcp"], '--engine: there is no "grcp"; use oracle, stacked, grpc, or'),
+        (
+            ["table", "--engine", "grcp"],
+            '--engine: there is no "grcp"; use oracle, stacked, grpc, or',
+        ),
         (["ablation", "--kind", "batch"], '--kind: there is no "batch"; did you mean batching?'),
         (["table", "--set", "training.epcohs=2"], "unknown key; did you mean epochs?"),
     ],

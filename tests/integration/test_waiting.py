@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+import pytest
 from harness import Process, Site, eventually
 from people import People
+from warm_start import COLD
 
 ROSTER = ["bank", "shop"]
 
@@ -68,7 +70,10 @@ def test_sigterm_reaches_a_client_that_waits_to_send(site: Site) -> None:
     assert "the model is in" not in shop.stderr
 
 
-def test_sigterm_while_a_client_still_loads_is_a_clean_end(site: Site) -> None:
+def test_sigterm_while_a_client_still_loads_is_a_clean_end(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COLD, "1")
     People(40).write(site.path, "bank")
     bank = site.start_client(site.client_config("bank"))
     eventually(lambda: "libtorch" in Path(f"/proc/{bank.pid}/maps").read_text(), "torch is loading")
