@@ -35,6 +35,8 @@ def main() -> None:
             if one is asked:
                 message, descriptors, _, _ = socket.recv_fds(asked, MAX_REQUEST_BYTES, 2)
                 if not message:
+                    for pid in running.values():
+                        os.kill(pid, signal.SIGKILL)
                     return
                 pid = os.fork()
                 if pid == 0:
