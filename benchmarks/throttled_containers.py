@@ -11,10 +11,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "containers"))
 
+from compose_trial import Trial
 from engine import ROOT, NoEngine, open_engine, tool
 from throttle import CannotThrottle
 from throttled import measure, write_override
-from trial import Trial
 
 
 def main() -> None:

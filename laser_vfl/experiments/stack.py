@@ -1,6 +1,6 @@
 """Models of the same layers, trained as one: a row of one matrix has all parameters of a model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 
 import torch
@@ -8,6 +8,7 @@ from torch import nn
 
 from laser_vfl.core.errors import ConfigError
 from laser_vfl.core.learner import OptimizerSettings
+from laser_vfl.methods.ensemble import Ballot
 
 _BETAS, _EPS = (0.9, 0.999), 1e-8
 
@@ -98,15 +99,31 @@ def _flat(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
 
 def _layers(models: Sequence[nn.Module]) -> list[type[nn.Module]]:
     """Return the kinds of the models' layers, which have to be those of an MLP, all alike."""
-    chains = [[layer for layer in m.modules() if not list(layer.children())] for m in models]
+    chains = [list(_chain(model)) for model in models]
     forms = {
         tuple((type(layer), *(p.shape for p in layer.parameters())) for layer in chain)
         for chain in chains
     }
-    kinds = [type(layer) for layer in chains[0] if type(layer) is not nn.Flatten]
-    if len(forms) > 1 or not set(kinds) <= {nn.Linear, nn.ReLU}:
+    if len(forms) > 1 or not all(_is_stacked(layer) for chain in chains for layer in chain):
         raise ConfigError(
             "models are stacked only if they are MLPs of equal widths",
             hint="use --engine oracle",
         )
-    return kinds
+    return [type(layer) for layer in chains[0] if not isinstance(layer, nn.Flatten)]
+
+
+def _chain(model: nn.Module) -> Iterator[nn.Module]:
+    """Yield what a model does to its inputs, one after the other."""
+    if isinstance(model, Ballot):
+        yield from _chain(model.head)
+    elif type(model) is nn.Sequential:
+        for part in model:
+            yield from _chain(part)
+    else:
+        yield model
+
+
+def _is_stacked(layer: nn.Module) -> bool:
+    if type(layer) is nn.Flatten:
+        return (layer.start_dim, layer.end_dim) == (1, -1)
+    return type(layer) is nn.ReLU or (type(layer) is nn.Linear and layer.bias is not None)

@@ -48,13 +48,14 @@ class StackedOracle(Oracle):
         super().__init__(members, settings)
         learners = [member.learner for member in self._members.values()]
         _check(settings, learners)
-        self._learners = learners
+        self._optimizer = learners[0].optimizer_settings
+        self._task = next(learner.task for learner in learners if "fusion" in learner.models)
         models = _by_unit(learners, "representation")
         heads = _by_unit(learners, "fusion")
         self._places = {unit: place for place, unit in enumerate(models)}
         self._heads = {unit: place for place, unit in enumerate(heads)}
-        self._models_stack = Stack(list(models.values()), learners[0].optimizer_settings)
-        self._heads_stack = Stack(list(heads.values()), learners[0].optimizer_settings)
+        self._models_stack = Stack(list(models.values()), self._optimizer)
+        self._heads_stack = Stack(list(heads.values()), self._optimizer)
         self._samples = _Samples(self._members)
 
     def run(
@@ -99,13 +100,13 @@ class StackedOracle(Oracle):
         targets_hb = self._samples.targets[owners, samples]
         weights_hb = self._samples.weights[owners, samples]
         losses_n = sample_losses(
-            self._learners[0].task,
+            self._task,
             outputs_hno.flatten(0, 1),
             targets_hb[..., None].expand(-1, -1, num_tasks).flatten(),
         )
         weights_hbt = weights.transpose(0, 1) * weights_hb[..., None]
         torch.autograd.backward((losses_n * weights_hbt.flatten()).sum())
-        rate = learning_rate(self._learners[0].optimizer_settings, moment.progress)
+        rate = learning_rate(self._optimizer, moment.progress)
         self._models_stack.update(rate)
         self._heads_stack.update(rate)
 

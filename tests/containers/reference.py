@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import yaml
+from compose_trial import CLIENTS, STATE, Trial, eventually
 from engine import ROOT
-from trial import CLIENTS, STATE, Trial, eventually
 
 from laser_vfl import Predictor
 from laser_vfl.cli.processes import LocalFederation

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compose_trial import CLIENTS, Trial, blocks_used, eventually
 from engine import Engine, tool
 from throttle import CannotThrottle
 from throttled import MBIT_PER_S, RTT_MS, measure, throttle, write_override
-from trial import CLIENTS, Trial, blocks_used, eventually
 
 from laser_vfl.cli.plan import PlanOptions, make_plan
 

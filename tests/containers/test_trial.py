@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from compose_trial import CLIENTS, DAEMONS, STATE, Trial, blocks_used, eventually
 from engine import Engine
 from reference import check_same, trained_here
-from trial import CLIENTS, DAEMONS, STATE, Trial, blocks_used, eventually
 
 pytestmark = pytest.mark.timeout(1500)
 

@@ -12,7 +12,7 @@ import time
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
-from trial import Trial
+from compose_trial import Trial
 
 QUEUE = "7"
 READY = "nfdelay up"

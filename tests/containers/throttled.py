@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from compose_trial import CLIENTS, DAEMONS, Trial, eventually
 from engine import ROOT
 from throttle import Throttle
-from trial import CLIENTS, DAEMONS, Trial, eventually
 
 RTT_MS = 20.0
 MBIT_PER_S = 100.0

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from laser_vfl.core.errors import ConfigError
 from laser_vfl.core.learner import OptimizerSettings
 from laser_vfl.experiments.engine import Stacked
+from laser_vfl.experiments.stack import Stack
 from laser_vfl.simulation import Simulation
 
 ROSTER = ("bank", "shop", "telco")
@@ -77,6 +79,36 @@ def test_labels_at_one_client_and_rare_subsets():
     assert_equal_but_for_rounding(
         labels_of=lambda labels: {"shop": labels}, loss_weighting="availability"
     )
+
+
+@pytest.mark.parametrize("method", ["laser", "plug"])
+def test_two_classes_and_a_first_client_without_labels(method):
+    assert_equal_but_for_rounding(
+        labels_of=lambda labels: {"shop": labels}, classes=2, method=method
+    )
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Sequential(nn.Linear(4, 4, bias=False)),
+        nn.Sequential(nn.Linear(4, 4), nn.Tanh()),
+        nn.Sequential(nn.Flatten(0), nn.Linear(4, 4)),
+        nn.TransformerEncoderLayer(4, 1),
+    ],
+)
+def test_a_model_that_is_no_plain_mlp_is_refused(model):
+    with pytest.raises(ConfigError, match="equal widths"):
+        Stack([model], OPTIMIZERS["sgd"])
+
+
+def test_a_layer_that_stands_in_two_places_counts_twice():
+    torch.manual_seed(0)
+    relu = nn.ReLU()
+    model = nn.Sequential(nn.Linear(4, 4), relu, nn.Linear(4, 4), relu)
+    inputs = torch.randn(5, 4)
+    outputs = Stack([model], OPTIMIZERS["sgd"]).run(inputs[None], [0])
+    torch.testing.assert_close(outputs[0], model(inputs))
 
 
 def test_what_cannot_be_stacked_is_refused():
