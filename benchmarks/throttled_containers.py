@@ -18,7 +18,7 @@ from throttled import measure, write_override
 
 
 def main() -> None:
-    """Build, train twice, and print the figures."""
+    """Build, train, and print the figures."""
     delay = tool("nfdelay.py")
     if delay is None:
         sys.exit("nfdelay.py, which holds packets back, is not beside the script for engines")

@@ -9,13 +9,12 @@ import pytest
 from compose_trial import CLIENTS, Trial, blocks_used, eventually
 from engine import Engine, tool
 from throttle import CannotThrottle
-from throttled import MBIT_PER_S, RTT_MS, measure, throttle, write_override
+from throttled import MAX_RATIO, MBIT_PER_S, RTT_MS, measure, slow_network, write_override
 
 from laser_vfl.cli.plan import PlanOptions, make_plan
 
 pytestmark = pytest.mark.timeout(1500)
 
-MAX_RATIO = 1.25
 RECOVER_S = 120.0
 NUM_SAMPLES, P_MISSING = 1347, 0.3
 """Of the digits, as deploy/digits/make-data cuts them."""
@@ -89,7 +88,7 @@ def test_a_member_killed_in_training_is_done_without_and_comes_back(
     """It goes on with the run that was measured; the network is slow, so that it lasts."""
     assert trial.status()["training"], "the run was over too soon"
     others = [name for name in CLIENTS if name != "clinic"]
-    with throttle(trial, delay):
+    with slow_network(trial, delay):
         clinic = trial.container("clinic")
         clinic.kill()
         eventually(lambda: trial.status()["members"] == others, "the others go on", RECOVER_S)

@@ -14,10 +14,12 @@ from throttle import Throttle
 
 RTT_MS = 20.0
 MBIT_PER_S = 100.0
-TRAINING = {"representation_dim": 128, "batch_size": 128, "epochs": 260}
+UNHINDERED_MBIT_PER_S = 10_000.0
+MAX_RATIO = 1.25
+TRAINING = {"representation_dim": 128, "batch_size": 128, "epochs": 330}
 """Wide enough that bytes count, and long enough to lose somebody on the way."""
 
-NUM_TURNS = 3
+NUM_TRIES, NUM_TURNS = 3, 3
 SLOW_S, FAST_S, TURN_STEPS = 6.0, 3.0, 40
 """How long the network is slow, and fast, and how many steps are made at least meanwhile."""
 SETTLE_S = 1.0
@@ -50,21 +52,39 @@ def write_override(directory: Path) -> Path:
     return override
 
 
-def throttle(trial: Trial, delay: Path) -> Throttle:
+def slow_network(trial: Trial, delay: Path) -> Throttle:
     """Have all daemons be far from each other and on slow lines."""
     return Throttle(trial, DAEMONS, delay, one_way_ms=RTT_MS / 2, mbit=MBIT_PER_S)
 
 
+def fast_network(trial: Trial, delay: Path) -> Throttle:
+    """Have all packets go the same way, but at once: what they cost the machine is the same."""
+    return Throttle(trial, DAEMONS, delay, one_way_ms=0.0, mbit=UNHINDERED_MBIT_PER_S)
+
+
 def measure(trial: Trial, delay: Path) -> dict[str, Any]:
-    """Have the network of a run be slow and fast in turns, and compare its steps; it trains on.
+    """Return the best of a few measurements in a run, which trains on.
+
+    A machine that is busy with something else takes longer, and nothing makes it take less.
+    """
+    eventually(lambda: _step(trial) > TURN_STEPS, "training is under way", TIMEOUT_S)
+    tries: list[dict[str, Any]] = []
+    while len(tries) < NUM_TRIES and all(found["ratio"] > MAX_RATIO for found in tries):
+        tries.append(_measure_once(trial, delay))
+    best = min(tries, key=lambda found: float(found["ratio"]))
+    return best | {"ratios": [found["ratio"] for found in tries]}
+
+
+def _measure_once(trial: Trial, delay: Path) -> dict[str, Any]:
+    """Have the network of a run be slow and fast in turns, and compare its steps.
 
     In turns, so that whatever else the machine does meanwhile hits both.
     """
-    eventually(lambda: _step(trial) > TURN_STEPS, "training is under way", TIMEOUT_S)
     slow, fast = [], []
     for _ in range(NUM_TURNS):
-        fast.append(_turn(trial, FAST_S))
-        with throttle(trial, delay):
+        with fast_network(trial, delay):
+            fast.append(_turn(trial, FAST_S))
+        with slow_network(trial, delay):
             slow.append(_turn(trial, SLOW_S))
             found_ms = float(trial.exec("bank", "python", "-c", CONNECT))
     metrics = [trial.metrics(name) for name in CLIENTS]
@@ -74,8 +94,8 @@ def measure(trial: Trial, delay: Path) -> dict[str, Any]:
 def figures(metrics: Sequence[Lines], slow: Sequence[Span], fast: Sequence[Span]) -> dict[str, Any]:
     """Compare the steps that each client noted while the network was slow with the others.
 
-    The others' time is what a step computes on this machine, exchange and encryption included: all
-    clients share its cores.
+    The others' time is what a step computes on this machine, which all clients share: exchange and
+    encryption included, and what it takes to hold packets back.
     """
     compute_ms = max(_median(lines, fast, "time") for lines in metrics) * 1e3
     step_ms = max(_median(lines, slow, "time") for lines in metrics) * 1e3
