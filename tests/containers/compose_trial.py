@@ -36,15 +36,19 @@ def eventually(wanted: Callable[[], T], what: str, within_s: float) -> T:
 class Trial(AbstractContextManager["Trial"]):
     """A federation in containers. Leaving it removes all of it."""
 
-    def __init__(self, engine: Engine, project: str, *overrides: Path) -> None:
+    def __init__(
+        self, engine: Engine, project: str, *overrides: Path, without: Sequence[str] = ()
+    ) -> None:
         self.engine = engine
         self.project = project
+        self._without = without
         files = [word for path in (COMPOSE, *overrides) for word in ("-f", str(path))]
         self._compose = ["docker", "compose", "-p", project, *files]
 
     def __enter__(self) -> "Trial":
         self._remove()
-        self.compose("up", "--detach")
+        services = self.compose("config", "--services").split()
+        self.compose("up", "--detach", *(name for name in services if name not in self._without))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -124,6 +128,11 @@ class Trial(AbstractContextManager["Trial"]):
             return str(self.container(name).status) == "running"
         except NotFound:
             return False
+
+
+def uids(container: Container) -> set[str]:
+    """Return as whom the processes of a container run."""
+    return {line[0] for line in container.top(ps_args="-eo uid,pid,args")["Processes"]}
 
 
 def blocks_used(rows: dict[str, Row]) -> set[str]:

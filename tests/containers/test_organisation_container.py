@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compose_trial import uids
 from engine import ROOT, Engine
 from harness import Site, eventually, free_address
 from organisation_host import Host, follow_the_page
@@ -127,6 +128,5 @@ def _check_what_is_published(host: ContainerHost) -> None:
 
 def _check_that_nobody_is_root(host: ContainerHost) -> None:
     container = host.engine.client.containers.get(f"{PROJECT}-client-1")
-    processes = container.top(ps_args="-eo uid,pid,args")["Processes"]
-    assert {line[0] for line in processes} == {UID}, processes
+    assert uids(container) == {UID}
     assert container.attrs["Config"]["Image"] == f"{IMAGES}:0.2.0"

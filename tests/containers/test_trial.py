@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from compose_trial import CLIENTS, DAEMONS, STATE, Trial, blocks_used, eventually
+from compose_trial import CLIENTS, DAEMONS, STATE, Trial, blocks_used, eventually, uids
 from engine import Engine
 from reference import check_same, trained_here
 
@@ -44,8 +44,7 @@ def test_everybody_gets_healthy(trial: Trial) -> None:
 def test_nobody_is_root_or_may_do_anything_special(trial: Trial) -> None:
     for name in DAEMONS:
         container = trial.container(name)
-        processes = container.top(ps_args="-eo uid,pid,args")["Processes"]
-        assert {line[0] for line in processes} == {"10001"}, processes
+        assert uids(container) == {"10001"}
         status = dict(
             line.split(":", 1) for line in trial.read(name, "/proc/1/status").splitlines()
         )
