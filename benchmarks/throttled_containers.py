@@ -12,16 +12,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "containers"))
 
 from compose_trial import Trial
-from engine import ROOT, NoEngine, open_engine, tool
+from engine import ROOT, NoEngine, open_engine
 from throttle import CannotThrottle
 from throttled import measure, write_override
 
 
 def main() -> None:
     """Build, train, and print the figures."""
-    delay = tool("nfdelay.py")
-    if delay is None:
-        sys.exit("nfdelay.py, which holds packets back, is not beside the script for engines")
     try:
         engine = open_engine()
     except NoEngine as reason:
@@ -32,7 +29,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="laser-vfl-bench-") as directory:
             override = write_override(Path(directory))
             with Trial(engine, "laser-vfl-bench-throttled", override) as trial:
-                print(json.dumps(measure(trial, delay)))
+                print(json.dumps(measure(trial)))
     except CannotThrottle as reason:
         sys.exit(str(reason))
     finally:

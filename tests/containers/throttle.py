@@ -13,7 +13,10 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from compose_trial import Trial
+from engine import tool
 
+DELAY = "nfdelay.py"
+"""Beside the script that brings an engine up; no part of the repository."""
 QUEUE = "7"
 READY = "nfdelay up"
 FIRST = ("nice", "-n", "-15")
@@ -32,29 +35,31 @@ class Throttle(AbstractContextManager["Throttle"]):
     """
 
     def __init__(
-        self, trial: Trial, names: tuple[str, ...], delay: Path, *, one_way_ms: float, mbit: float
+        self, trial: Trial, names: tuple[str, ...], *, one_way_ms: float, mbit: float
     ) -> None:
         self._trial = trial
         self._names = names
-        self._delay = delay
         self._one_way_ms = one_way_ms
         self._mbit = mbit
         self._stack = ExitStack()
 
     def __enter__(self) -> "Throttle":
-        lacking = [tool for tool in ("nsenter", "tc", "iptables") if shutil.which(tool) is None]
+        lacking = [name for name in ("nsenter", "tc", "iptables") if shutil.which(name) is None]
         if lacking:
             raise CannotThrottle(f"{', '.join(lacking)} not installed")
+        delay = tool(DELAY)
+        if delay is None:
+            raise CannotThrottle(f"{DELAY}, which holds packets back, is not here")
         with ExitStack() as stack:
             for name in self._names:
-                self._slow_down(name, stack)
+                self._slow_down(name, delay, stack)
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _slow_down(self, name: str, stack: ExitStack) -> None:
+    def _slow_down(self, name: str, delay: Path, stack: ExitStack) -> None:
         container = self._trial.container(name)
         enter = ["nsenter", "--target", str(container.attrs["State"]["Pid"]), "--net"]
         networks = container.attrs["NetworkSettings"]["Networks"]
@@ -65,7 +70,7 @@ class Throttle(AbstractContextManager["Throttle"]):
         _run([*enter, *shaping, "burst", "6kb", "latency", "500ms"])
         stack.callback(_undo, [*enter, "tc", "qdisc", "del", "dev", interface, "root"])
         process = subprocess.Popen(
-            [*FIRST, *enter, sys.executable, str(self._delay), QUEUE, str(self._one_way_ms)],
+            [*FIRST, *enter, sys.executable, str(delay), QUEUE, str(self._one_way_ms)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -52,17 +52,17 @@ def write_override(directory: Path) -> Path:
     return override
 
 
-def slow_network(trial: Trial, delay: Path) -> Throttle:
+def slow_network(trial: Trial) -> Throttle:
     """Have all daemons be far from each other and on slow lines."""
-    return Throttle(trial, DAEMONS, delay, one_way_ms=RTT_MS / 2, mbit=MBIT_PER_S)
+    return Throttle(trial, DAEMONS, one_way_ms=RTT_MS / 2, mbit=MBIT_PER_S)
 
 
-def fast_network(trial: Trial, delay: Path) -> Throttle:
+def fast_network(trial: Trial) -> Throttle:
     """Have all packets go the same way, but at once: what they cost the machine is the same."""
-    return Throttle(trial, DAEMONS, delay, one_way_ms=0.0, mbit=UNHINDERED_MBIT_PER_S)
+    return Throttle(trial, DAEMONS, one_way_ms=0.0, mbit=UNHINDERED_MBIT_PER_S)
 
 
-def measure(trial: Trial, delay: Path) -> dict[str, Any]:
+def measure(trial: Trial) -> dict[str, Any]:
     """Return the best of a few measurements in a run, which trains on.
 
     A machine that is busy with something else takes longer, and nothing makes it take less.
@@ -70,21 +70,21 @@ def measure(trial: Trial, delay: Path) -> dict[str, Any]:
     eventually(lambda: _step(trial) > TURN_STEPS, "training is under way", TIMEOUT_S)
     tries: list[dict[str, Any]] = []
     while len(tries) < NUM_TRIES and all(found["ratio"] > MAX_RATIO for found in tries):
-        tries.append(_measure_once(trial, delay))
+        tries.append(_measure_once(trial))
     best = min(tries, key=lambda found: float(found["ratio"]))
     return best | {"ratios": [found["ratio"] for found in tries]}
 
 
-def _measure_once(trial: Trial, delay: Path) -> dict[str, Any]:
+def _measure_once(trial: Trial) -> dict[str, Any]:
     """Have the network of a run be slow and fast in turns, and compare its steps.
 
     In turns, so that whatever else the machine does meanwhile hits both.
     """
     slow, fast = [], []
     for _ in range(NUM_TURNS):
-        with fast_network(trial, delay):
+        with fast_network(trial):
             fast.append(_turn(trial, FAST_S))
-        with slow_network(trial, delay):
+        with slow_network(trial):
             slow.append(_turn(trial, SLOW_S))
             found_ms = float(trial.exec("bank", "python", "-c", CONNECT))
     metrics = [trial.metrics(name) for name in CLIENTS]
