@@ -293,11 +293,18 @@ def doctor(
 
 
 @app.command()
-def health(config: ConfigPath, output: FormatOption = Format.TEXT) -> None:
+def health(
+    config: ConfigPath,
+    output: FormatOption = Format.TEXT,
+    alive: Annotated[
+        bool, typer.Option("--alive", help="Fail only if starting it again might help.")
+    ] = False,
+) -> None:
     """Ask the daemon of a configuration whether it serves; 0 if so, for supervisors."""
-    from laser_vfl.cli.health import run_health
+    from laser_vfl.cli.health import run_alive, run_health
 
-    run_health(config, as_json=output is Format.JSON)
+    ask = run_alive if alive else run_health
+    ask(config, as_json=output is Format.JSON)
 
 
 @app.command()

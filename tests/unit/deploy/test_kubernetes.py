@@ -177,7 +177,8 @@ def test_the_configuration_is_what_the_daemon_takes(rendered: Rendered, tmp_path
 def test_probes_ask_by_a_command_that_exists(rendered: Rendered) -> None:
     probes = [rendered.container[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")]
     asked = ["laser-vfl", "health", "--config", "/etc/laser-vfl/config.yaml"]
-    assert [probe["exec"]["command"] for probe in probes] == [asked] * 3
+    alive = ["laser-vfl", "health", "--alive", "--config", "/etc/laser-vfl/config.yaml"]
+    assert [probe["exec"]["command"] for probe in probes] == [asked, asked, alive]
     assert "health" in get_command(app).commands
 
 

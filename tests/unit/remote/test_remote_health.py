@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from concurrent import futures
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import grpc
@@ -15,20 +16,27 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import HealthServicer
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 
-from laser_vfl.cli.health import run_health
-from laser_vfl.core.errors import AddressError, ConfigError, ExitCode, NotReady
+from laser_vfl.cli.health import run_alive, run_health
+from laser_vfl.core.errors import AddressError, ConfigError, ExitCode, IdentityError, NotReady
+from laser_vfl.wire.certificate_files import init_authority, issue
+from laser_vfl.wire.credentials import CredentialFiles, load_credentials
+from laser_vfl.wire.identity import client_of
 
 Status = health_pb2.HealthCheckResponse
+LONG_AGO = datetime.now(UTC) - timedelta(days=20)
 
 
 @contextmanager
-def saying(status: int) -> Iterator[str]:
+def saying(status: int, credentials: grpc.ServerCredentials | None = None) -> Iterator[str]:
     """Serve one answer to whoever asks for the health; give the address."""
     server = grpc.server(futures.ThreadPoolExecutor(1))
     servicer = HealthServicer()
     servicer.set("", status)
     add_HealthServicer_to_server(servicer, server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    if credentials is None:
+        port = server.add_insecure_port("127.0.0.1:0")
+    else:
+        port = server.add_secure_port("127.0.0.1:0", credentials)
     server.start()
     try:
         yield f"127.0.0.1:{port}"
@@ -82,11 +90,41 @@ def test_who_does_not_serve_is_not_ready(tmp_path, capsys):
     assert NotReady.exit_code == ExitCode.NOT_READY
 
 
-def test_nobody_there_is_an_error_of_the_address(tmp_path):
+@pytest.mark.parametrize("run", [run_health, run_alive])
+def test_nobody_there_is_an_error_of_the_address(tmp_path, run):
     with saying(Status.SERVING) as address:
         path = client_config(tmp_path, address)
     with pytest.raises(AddressError, match="nobody answers"):
-        run_health(path, as_json=False)
+        run(path, as_json=False)
+
+
+def test_who_stops_is_alive(tmp_path, capsys):
+    with saying(Status.NOT_SERVING) as address:
+        run_alive(client_config(tmp_path, address), as_json=False)
+    assert capsys.readouterr().err.startswith(f"alive: {address} says NOT_SERVING")
+
+
+def test_nobody_is_started_again_for_a_certificate(tmp_path, capsys):
+    """It has expired, so that nobody can speak with the daemon, which has it too."""
+    authority = init_authority(tmp_path, "churn", now=LONG_AGO)
+    me = client_of("churn", "bank")
+    issue(authority, tmp_path, [me], days=1, now=LONG_AGO)
+    tls = {"ca": "ca.pem", "cert": "bank.pem", "key": "bank.key"}
+    files = CredentialFiles(**{key: tmp_path / name for key, name in tls.items()})
+    with saying(Status.SERVING, load_credentials(files, me).for_server()) as address:
+        path = client_config(tmp_path, address)
+        path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"tls": tls}))
+        with pytest.raises(IdentityError, match="expired"):
+            run_health(path, as_json=False)
+        run_alive(path, as_json=False)
+    assert "taken for alive" in capsys.readouterr().err
+
+
+def test_nobody_is_started_again_for_a_configuration(tmp_path, capsys):
+    path = tmp_path / "bank.yaml"
+    path.write_text("federation: churn\nnaem: bank\n")
+    run_alive(path, as_json=False)
+    assert "naem" in capsys.readouterr().err
 
 
 def test_any_port_is_found_by_the_note_in_the_state(tmp_path, capsys):
