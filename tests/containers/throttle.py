@@ -22,6 +22,9 @@ READY = "nfdelay up"
 FIRST = ("nice", "-n", "-15")
 """A network does not wait for a free core."""
 DRAIN_S = 0.1
+PACKET, BURST = "8000", "9kb"
+NOWHERE = "192.0.2.0/24"
+"""Addresses that are for documentation alone."""
 
 
 class CannotThrottle(Exception):
@@ -65,9 +68,10 @@ class Throttle(AbstractContextManager["Throttle"]):
         networks = container.attrs["NetworkSettings"]["Networks"]
         address = networks[f"{self._trial.project}_federation"]["IPAddress"]
         interface = _interface(enter, address)
+        _use_large_packets(enter, interface, stack)
         rate = f"{self._mbit:g}mbit"
         shaping = ["tc", "qdisc", "add", "dev", interface, "root", "tbf", "rate", rate]
-        _run([*enter, *shaping, "burst", "6kb", "latency", "500ms"])
+        _run([*enter, *shaping, "burst", BURST, "latency", "500ms"])
         stack.callback(_undo, [*enter, "tc", "qdisc", "del", "dev", interface, "root"])
         process = subprocess.Popen(
             [*FIRST, *enter, sys.executable, str(delay), QUEUE, str(self._one_way_ms)],
@@ -83,6 +87,16 @@ class Throttle(AbstractContextManager["Throttle"]):
         table = ["iptables", "-t", "mangle"]
         _run([*enter, *table, "-A", *rule, "--queue-bypass"])
         stack.callback(_undo, [*enter, *table, "-D", *rule, "--queue-bypass"])
+
+
+def _use_large_packets(enter: list[str], interface: str, stack: ExitStack) -> None:
+    """Have packets as large as a burst, each of which costs the process that delays it as much.
+
+    A connection looks at that again when the routes change.
+    """
+    _run([*enter, "ip", "link", "set", "dev", interface, "gso_max_size", PACKET])
+    _run([*enter, "ip", "route", "add", "unreachable", NOWHERE])
+    stack.callback(_undo, [*enter, "ip", "route", "del", "unreachable", NOWHERE])
 
 
 def _interface(enter: list[str], address: str) -> str:

@@ -19,7 +19,7 @@ MAX_RATIO = 1.25
 TRAINING = {"representation_dim": 128, "batch_size": 128, "epochs": 330}
 """Wide enough that bytes count, and long enough to lose somebody on the way."""
 
-NUM_TRIES, NUM_TURNS = 3, 3
+NUM_TRIES, NUM_TURNS = 4, 3
 SLOW_S, FAST_S, TURN_STEPS = 6.0, 3.0, 40
 """How long the network is slow, and fast, and how many steps are made at least meanwhile."""
 SETTLE_S = 1.0
