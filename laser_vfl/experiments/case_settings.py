@@ -34,7 +34,7 @@ def case_settings(case: Case) -> RunSettings:
                 f"--set: there is no {name}",
                 hint=f"use training.…, model.…, optimizer.…, data.{', data.'.join(DATA_KEYS)}",
             )
-        merged[section][key] = value
+        merged[section] = _changed(merged[section], key, value)
     for section, model in CHECKED.items():
         try:
             model.model_validate(merged[section])
@@ -43,6 +43,15 @@ def case_settings(case: Case) -> RunSettings:
             where = f"--set {section}.{problem.where}".removesuffix(".")
             raise ConfigError(problem.message, hint=problem.hint, where=where) from None
     return RunSettings(**merged)
+
+
+def _changed(settings: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    """Return settings with one of them changed, which may be within another."""
+    key, _, rest = name.partition(".")
+    inner = settings.get(key)
+    if rest and isinstance(inner, dict):
+        return settings | {key: _changed(inner, rest, value)}
+    return settings | {name: value}
 
 
 def settings_hash(case: Case) -> str:

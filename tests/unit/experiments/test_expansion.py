@@ -95,6 +95,14 @@ def test_a_change_is_checked_before_anything_runs(change, said):
         case_settings(replace(CASE, changes=(change,)))
 
 
+def test_a_change_may_be_within_a_setting():
+    icu = replace(CASE, dataset="icu")
+    change = ("model.representation_options.width", 64)
+    options = case_settings(replace(icu, changes=(change,))).model["representation_options"]
+    assert options == {"width": 64, "layers": 1}
+    assert case_settings(icu).model["representation_options"]["width"] != 64
+
+
 def test_words_become_what_they_mean():
     assert parse_p("0.5, beta,0,0.5", "--p-train") == (0.5, "beta", 0.0)
     assert parse_methods("laser,local") == ("local", "laser")
