@@ -5,6 +5,7 @@ Small models spend their time on being called, and this calls them once for all 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from laser_vfl.core.subsets import has, mask_of
 from laser_vfl.core.tasks import Tasks
 from laser_vfl.experiments.stack import Stack
 from laser_vfl.methods.combinatorial import OfSubsets
+from laser_vfl.methods.vfedtrans import Enriched
 
 Floats = npt.NDArray[np.float32]
 Unit = tuple[int, int]
@@ -42,7 +44,10 @@ class _Predicting:
 
 
 class StackedOracle(Oracle):
-    """Trains MLPs of equal widths and leaves their parameters where the oracle does."""
+    """Trains MLPs of equal widths and leaves their parameters where the oracle does.
+
+    What VFedTrans does before it trains predictors is the oracle's own.
+    """
 
     def __init__(self, members: Mapping[int, Member], settings: TrainingSettings) -> None:
         super().__init__(members, settings)
@@ -56,15 +61,23 @@ class StackedOracle(Oracle):
         self._heads = {unit: place for place, unit in enumerate(heads)}
         self._models_stack = Stack(list(models.values()), self._optimizer)
         self._heads_stack = Stack(list(heads.values()), self._optimizer)
-        self._samples = _Samples(self._members)
+
+    @cached_property
+    def _samples(self) -> "_Samples":
+        """What the models are trained on, once it is known."""
+        return _Samples(self._members)
 
     def run(
         self, num_steps: int | None = None, *, participants: Callable[[int], int] | None = None
     ) -> list[dict[int, float]]:
         """Train for some or all steps, with everybody in each."""
         assert participants is None
+        everybody = mask_of(self._members)
         for number in range(self.num_steps if num_steps is None else num_steps):
-            self._one_step(number)
+            if self.timeline.moment(number).stage == "training":
+                self._one_step(number)
+            else:
+                self.step(number, everybody)
         self._models_stack.write_back()
         self._heads_stack.write_back()
         return []
@@ -131,7 +144,7 @@ class _Samples:
         self._groups = next(iter(members.values())).alignment.groups
         sizes = [group.size for group in self._groups]
         self._starts = np.concatenate([[0], np.cumsum(sizes)])
-        self.inputs = self._gathered(members, lambda member: member.inputs.flatten(1))
+        self.inputs = self._gathered(members, _inputs)
         self.targets = self._gathered(members, lambda member: member.targets)
         self.weights = self._gathered(members, lambda member: member.label_weights)
 
@@ -163,12 +176,22 @@ class _Samples:
         return gathered
 
 
+def _inputs(member: Member) -> torch.Tensor:
+    model = member.learner.models["representation"]
+    if isinstance(model, Enriched):
+        return model.enriched(member.inputs)
+    return member.inputs.flatten(1)
+
+
 def _check(settings: TrainingSettings, learners: Sequence[Learner]) -> None:
     """Refuse what only the oracle can do."""
-    heads = [learner for learner in learners if "fusion" in learner.models]
-    if settings.method == "vfedtrans" or settings.masked_gradients:
-        raise ConfigError("this method is not stacked", hint="use --engine oracle")
-    if settings.wire_precision != "float32" or len({learner.task for learner in heads}) > 1:
+    tasks = {learner.task for learner in learners if "fusion" in learner.models}
+    if settings.masked_gradients or settings.wire_precision != "float32":
+        raise ConfigError(
+            "what is sent is not stacked, so neither masked_gradients nor wire_precision",
+            hint="use --engine oracle",
+        )
+    if len(tasks) > 1:
         raise ConfigError("clients are stacked only if all do the same", hint="use --engine oracle")
 
 
@@ -177,6 +200,7 @@ def _by_unit(learners: Sequence[Learner], name: str) -> dict[Unit, nn.Module]:
     for client, learner in enumerate(learners):
         if name in learner.models:
             model = learner.models[name]
+            model = model.model if isinstance(model, Enriched) else model
             parts = model.by_subset if isinstance(model, OfSubsets) else {0: model}
             models |= {(client, subset): part for subset, part in parts.items()}
     return models

@@ -23,7 +23,7 @@ class VFedTrans(Local):
 
     def representation(self, parts: Parts, place: Place) -> nn.Module:
         """Build autoencoders, one for each other client, and a model on what they add."""
-        return _Enriched(parts, place)
+        return Enriched(parts, place)
 
     def scratch(self, place: Place, alignment: ClientAlignment) -> JointComponents | None:
         """Build what holds the components of all pairs that a client is in, or computes for."""
@@ -37,7 +37,7 @@ class VFedTrans(Local):
         rows: torch.Tensor,
     ) -> torch.Tensor:
         """Reconstruct a client's rows, and meet the components of those that are shared."""
-        enriched = cast(_Enriched, representation)
+        enriched = cast(Enriched, representation)
         flat = inputs.flatten(1)
         total = flat.new_zeros(())
         for peer, encoder in enriched.encoders.items():
@@ -49,7 +49,7 @@ class VFedTrans(Local):
         return total
 
 
-class _Enriched(nn.Module):
+class Enriched(nn.Module):
     """A block and its codes, one for each other client, through the client's own model."""
 
     def __init__(self, parts: Parts, place: Place) -> None:
@@ -61,11 +61,15 @@ class _Enriched(nn.Module):
         self.model = parts.representation((num_features + len(peers) * width,))
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        representation: torch.Tensor = self.model(self.enriched(inputs))
+        return representation
+
+    def enriched(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return what the client's own model gets to see."""
         flat = inputs.flatten(1)
         with torch.no_grad():  # they have learnt what they should by now
             codes = [encoder(flat) for encoder in self.encoders.values()]
-        representation: torch.Tensor = self.model(torch.cat([flat, *codes], dim=1))
-        return representation
+        return torch.cat([flat, *codes], dim=1)
 
 
 def _two_layers(num_inputs: int, width: int, num_outputs: int) -> nn.Module:

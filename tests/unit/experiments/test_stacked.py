@@ -54,7 +54,7 @@ def assert_equal_but_for_rounding(**options):
 
 @pytest.mark.parametrize("preset", ["paper", "default"])
 @pytest.mark.parametrize(
-    "method", ["laser", "local", "standard", "ensemble", "plug", "combinatorial"]
+    "method", ["laser", "local", "standard", "ensemble", "plug", "combinatorial", "vfedtrans"]
 )
 def test_every_method(method, preset):
     assert_equal_but_for_rounding(method=method, preset=preset, optimizer=OPTIMIZERS["sgd"])
@@ -112,9 +112,9 @@ def test_a_layer_that_stands_in_two_places_counts_twice():
 
 
 def test_what_cannot_be_stacked_is_refused():
-    with pytest.raises(ConfigError, match="not stacked"):
-        trained(Stacked, method="vfedtrans")
-    with pytest.raises(ConfigError, match="do the same"):
+    with pytest.raises(ConfigError, match="neither masked_gradients"):
+        trained(Stacked, masked_gradients=True)
+    with pytest.raises(ConfigError, match="neither masked_gradients"):
         trained(Stacked, wire_precision="bfloat16")
     with pytest.raises(ConfigError, match="do the same"):
         trained(Stacked, labels_of=lambda labels: {"bank": labels, "shop": labels > 0})
