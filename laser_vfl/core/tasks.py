@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import comb
 
 import numpy as np
@@ -109,10 +110,10 @@ def _for_each(tasks: Tasks, num_rows: int) -> Tasks:
     """Return the tasks of one sample for each of so many samples that have the same blocks."""
     num_tasks = len(tasks.weight_n)
     return Tasks(
-        averaging_btp=tasks.averaging_btp.repeat(num_rows, 1, 1),
+        averaging_btp=tasks.averaging_btp.expand(num_rows, -1, -1),
         kept_n=None,
-        sample_n=torch.arange(num_rows).repeat_interleave(num_tasks),
-        weight_n=tasks.weight_n.repeat(num_rows),
+        sample_n=torch.arange(num_rows)[:, None].expand(-1, num_tasks).flatten(),
+        weight_n=tasks.weight_n.expand(num_rows, -1).flatten(),
     )
 
 
@@ -140,16 +141,22 @@ def _weights(
     num_clients: int,
 ) -> npt.NDArray[np.float64]:
     """Return the weight of each task in the sum over all subsets."""
-    sizes_t = np.arange(1, member_btp.shape[1] + 1)
-    choices = np.array(
-        [[comb(m - 1, i - 1) if m else 0 for i in sizes_t] for m in range(len(sizes_t) + 1)],
-        dtype=np.float64,
-    )
+    choices = _choices(member_btp.shape[1])
     counted = member_btp & has_head_p if settings.subset_weight == "heads" else member_btp
     weight_bt: npt.NDArray[np.float64] = choices[num_present_b] / counted.sum(axis=2)
     if settings.loss_scale == "normalized":
         weight_bt *= num_clients / (2**num_clients - 1)
     return weight_bt
+
+
+@lru_cache(64)
+def _choices(num_tasks: int) -> npt.NDArray[np.float64]:
+    """Return, by m and i - 1, of how many subsets of i of m blocks one was drawn."""
+    sizes_t = range(1, num_tasks + 1)
+    return np.array(
+        [[comb(m - 1, i - 1) if m else 0 for i in sizes_t] for m in range(num_tasks + 1)],
+        dtype=np.float64,
+    )
 
 
 def _rarity(
