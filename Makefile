@@ -27,10 +27,9 @@ unit: $(INSTALLED)
 simulated: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 tests/membership
 
-# All that starts daemons, but for variants of faults and attacks. Many wait for a deadline, so three at
-# a time keep two cores busy.
+# All that starts daemons, but for variants of faults and attacks.
 processes: $(INSTALLED)
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not variant" tests/faults tests/integration tests/security
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not variant" tests/faults tests/integration tests/security
 
 integration: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/integration

@@ -27,6 +27,7 @@ class Tap:
         self._from: list[bytearray] = []
         self._sockets: list[socket.socket] = []
         self._lock = threading.Lock()
+        self._is_over = False
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self) -> Self:
@@ -35,6 +36,7 @@ class Tap:
     def __exit__(self, *_: object) -> None:
         self.is_open.set()
         with self._lock:
+            self._is_over = True
             for one in (self._listener, *self._sockets):
                 with contextlib.suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
@@ -80,6 +82,10 @@ class Tap:
         daemon.settimeout(None)
         there, back = bytearray(), bytearray()
         with self._lock:
+            if self._is_over:
+                caller.close()
+                daemon.close()
+                return
             self._sockets += [caller, daemon]
             self._to.append(there)
             self._from.append(back)

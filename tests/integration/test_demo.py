@@ -118,7 +118,7 @@ def test_the_step_benchmark_prints_the_promised_keys(site: Site) -> None:
     assert result["payload_bytes_per_step"] == 2 * 1 * 128 * 128 * 4 * 2
     assert result["federation_step_ms"] > 0
     assert result["ratio"] > 0
-    assert 1.0 <= result["wire_ratio"] < 1.2
+    assert 0.98 < result["wire_ratio"] < 1.2  # frames of the last step may still be under way
     assert result["tls"] is False
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,8 @@ async def dialling(habit: str) -> str:
         port = int(await process.stdout.readline())
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
             stream: Any = channel.stream_stream(METHOD)()
-            await stream.write(SMALL)
+            with suppress(grpc.aio.AioRpcError):  # it may have ended already
+                await stream.write(SMALL)
             return await how_it_ends(stream.read)
 
 

@@ -211,8 +211,13 @@ def test_a_model_of_another_run_counts_as_missing(
             answer = _answer(trio, name)
             assert (answer.run, set(answer.block_names)) == (second, {"bank,shop"})
             assert before[name].run == first
-        models = {c["client"]: c["model_run"] for c in _federation_status(trio)["clients"]}
-        assert models == {"bank": second, "shop": second, "telco": first}
+        models = {"bank": second, "shop": second, "telco": first}
+
+        def are_known() -> bool:
+            clients = _federation_status(trio)["clients"]
+            return {c["client"]: c["model_run"] for c in clients} == models
+
+        eventually(are_known, "the coordinator knows who has which model")
         assert _federation_status(trio)["wanted"] is False, "who has a model wants no run"
 
         third = _retrained(trio)["run"]
