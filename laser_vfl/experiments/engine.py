@@ -20,7 +20,7 @@ from laser_vfl.experiments.case import Case, Result
 from laser_vfl.experiments.case_settings import case_settings
 from laser_vfl.experiments.labels import labels_of
 from laser_vfl.experiments.scoring import paper_score
-from laser_vfl.experiments.stacked import StackedOracle
+from laser_vfl.experiments.stacked import Diverged, StackedOracle
 from laser_vfl.simulation import Simulation
 
 Array = npt.NDArray[Any]
@@ -38,8 +38,11 @@ def run_case(case: Case, data: Path | None = None) -> list[Result]:
 
 
 def run_case_stacked(case: Case, data: Path | None = None) -> list[Result]:
-    """Do the same with all clients' models at once."""
-    return _run(case, data, Stacked, "stacked")
+    """Do the same with all clients' models at once, unless one of them diverges."""
+    try:
+        return _run(case, data, Stacked, "stacked")
+    except Diverged:
+        return _run(case, data, Simulation, "stacked")
 
 
 def _run(case: Case, data: Path | None, kind: type[Simulation], engine: str) -> list[Result]:

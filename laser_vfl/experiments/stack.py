@@ -76,6 +76,11 @@ class Stack:
         self._keep(self._second_mp, second_mp)
         self._keep(self._num_steps_m1, num_steps_m1)
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether all parameters are numbers."""
+        return bool(self._all_mp.isfinite().all())
+
     def _of_used(self, rows: torch.Tensor) -> torch.Tensor:
         return rows if self._used is None else rows[self._used]
 

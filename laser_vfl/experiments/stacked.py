@@ -31,6 +31,10 @@ Unit = tuple[int, int]
 """A client, and the subset that a model of its is for; 0 where it is for all of them."""
 
 
+class Diverged(Exception):
+    """Something is infinite by now, and in a product with zeros spoils what it should not touch."""
+
+
 @dataclass(frozen=True)
 class _Predicting:
     """What a head does in a step: it averages, predicts and weighs."""
@@ -65,7 +69,10 @@ class StackedOracle(Oracle):
     @cached_property
     def _samples(self) -> "_Samples":
         """What the models are trained on, once it is known."""
-        return _Samples(self._members)
+        samples = _Samples(self._members)
+        if not samples.inputs.isfinite().all():
+            raise Diverged
+        return samples
 
     def run(
         self, num_steps: int | None = None, *, participants: Callable[[int], int] | None = None
@@ -78,6 +85,8 @@ class StackedOracle(Oracle):
                 self._one_step(number)
             else:
                 self.step(number, everybody)
+        if not (self._models_stack.is_finite and self._heads_stack.is_finite):
+            raise Diverged
         self._models_stack.write_back()
         self._heads_stack.write_back()
         return []

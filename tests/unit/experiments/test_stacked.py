@@ -7,8 +7,9 @@ from torch import nn
 
 from laser_vfl.core.errors import ConfigError
 from laser_vfl.core.learner import OptimizerSettings
-from laser_vfl.experiments.engine import Stacked
+from laser_vfl.experiments.engine import Stacked, run_case_stacked
 from laser_vfl.experiments.stack import Stack
+from laser_vfl.experiments.stacked import Diverged
 from laser_vfl.simulation import Simulation
 
 ROSTER = ("bank", "shop", "telco")
@@ -109,6 +110,27 @@ def test_a_layer_that_stands_in_two_places_counts_twice():
     inputs = torch.randn(5, 4)
     outputs = Stack([model], OPTIMIZERS["sgd"]).run(inputs[None], [0])
     torch.testing.assert_close(outputs[0], model(inputs))
+
+
+@pytest.mark.parametrize("method", ["local", "vfedtrans"])
+def test_who_diverges_spoils_nobody_else(method):
+    """A product with zeros would, so the run is given up."""
+    with pytest.raises(Diverged):
+        trained(Stacked, method=method, optimizer=OptimizerSettings("sgd", lr=1e12))
+
+
+def test_a_run_that_diverges_is_the_oracles(monkeypatch):
+    kinds = []
+
+    def run(case, data, kind, engine):
+        kinds.append(kind)
+        if kind is Stacked:
+            raise Diverged
+        return [engine]
+
+    monkeypatch.setattr("laser_vfl.experiments.engine._run", run)
+    assert run_case_stacked(None) == ["stacked"]
+    assert kinds == [Stacked, Simulation]
 
 
 def test_what_cannot_be_stacked_is_refused():
