@@ -22,6 +22,7 @@ from laser_vfl.core.schedule import Step
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.core.subsets import has, mask_of
 from laser_vfl.core.tasks import Tasks
+from laser_vfl.core.timeline import Moment
 from laser_vfl.experiments.stack import Stack
 from laser_vfl.methods.combinatorial import OfSubsets
 from laser_vfl.methods.vfedtrans import Enriched
@@ -81,8 +82,9 @@ class StackedOracle(Oracle):
         assert participants is None
         everybody = mask_of(self._members)
         for number in range(self.num_steps if num_steps is None else num_steps):
-            if self.timeline.moment(number).stage == "training":
-                self._one_step(number)
+            moment = self.timeline.moment(number)
+            if moment.stage == "training":
+                self._one_step(number, moment)
             else:
                 self.step(number, everybody)
         if not (self._models_stack.is_finite and self._heads_stack.is_finite):
@@ -91,8 +93,7 @@ class StackedOracle(Oracle):
         self._heads_stack.write_back()
         return []
 
-    def _one_step(self, number: int) -> None:
-        moment = self.timeline.moment(number)
+    def _one_step(self, number: int, moment: Moment) -> None:
         assert moment.step is not None
         plans = self._plans(number, mask_of(self._members))
         work = [

@@ -63,9 +63,9 @@ def fast_network(trial: Trial) -> Throttle:
 
 
 def measure(trial: Trial) -> dict[str, Any]:
-    """Return the best of a few measurements in a run, which trains on.
+    """Return the first measurement within the limit, or else the best of a few; the run goes on.
 
-    A machine that is busy with something else takes longer, and nothing makes it take less.
+    A machine that is shared is now and then busy with something else.
     """
     eventually(lambda: _step(trial) > TURN_STEPS, "training is under way", TIMEOUT_S)
     tries: list[dict[str, Any]] = []

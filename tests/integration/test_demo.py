@@ -97,9 +97,10 @@ def test_the_same_seed_gives_the_same_accuracies(site: Site) -> None:
 
 
 def test_the_step_benchmark_prints_the_promised_keys(site: Site) -> None:
+    """In so many steps that a frame still under way at the end is less than what frames add."""
     process = site.run(
         "bench",
-        *("bench", "step", "--steps", "100", "--repeats", "1", "--clients", "2"),
+        *("bench", "step", "--steps", "1000", "--repeats", "1", "--clients", "2"),
         *("--format", "json"),
     )
     assert process.wait_exit(100) == 0
@@ -118,7 +119,7 @@ def test_the_step_benchmark_prints_the_promised_keys(site: Site) -> None:
     assert result["payload_bytes_per_step"] == 2 * 1 * 128 * 128 * 4 * 2
     assert result["federation_step_ms"] > 0
     assert result["ratio"] > 0
-    assert 0.98 < result["wire_ratio"] < 1.2  # frames of the last step may still be under way
+    assert 1.0 <= result["wire_ratio"] < 1.2
     assert result["tls"] is False
 
 
