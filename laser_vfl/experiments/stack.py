@@ -30,21 +30,43 @@ class Stack:
 
     def run(self, inputs_mbf: torch.Tensor, used: Sequence[int]) -> torch.Tensor:
         """Return the outputs of some of the models, each on its own batch, ready for `update`."""
-        everybody = len(used) == len(self._all_mp)
-        self._used = None if everybody else torch.tensor(used)
-        now_mp = self._all_mp if self._used is None else self._all_mp[self._used]
-        self._leaf_mp = now_mp.detach().requires_grad_()
-        parts = iter(torch.split_with_sizes(self._leaf_mp, self._sizes, dim=1))
-        shapes = iter(self._shapes)
+        parts = self._take(used)
         outputs_mbf = inputs_mbf
         for kind in self._layers:
             if kind is nn.ReLU:
                 outputs_mbf = outputs_mbf.relu()
                 continue
-            weights_mof = next(parts).view(-1, *next(shapes))
-            biases_mo = next(parts).view(-1, *next(shapes))
+            weights_mof, biases_mo = next(parts), next(parts)
             outputs_mbf = torch.baddbmm(biases_mo[:, None], outputs_mbf, weights_mof.mT)
         return outputs_mbf
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether each model is one linear layer."""
+        return self._layers == [nn.Linear]
+
+    def run_on_averages(
+        self, averaging_bmtk: torch.Tensor, rows_kbf: torch.Tensor, used: Sequence[int]
+    ) -> torch.Tensor:
+        """Return what linear models make of averages (m, b, t, o): the averages of what they make.
+
+        These are far smaller than averages of what they are given.
+        """
+        weights_mof, biases_mo = self._take(used)
+        num_rows, num_models, _, num_blocks = averaging_bmtk.shape
+        made_kbmo = torch.mm(rows_kbf.flatten(0, 1), weights_mof.flatten(0, 1).mT)
+        made_bmko = made_kbmo.view(num_blocks, num_rows, num_models, -1).permute(1, 2, 0, 3)
+        averages_bmto = torch.matmul(averaging_bmtk, made_bmko)
+        return averages_bmto.transpose(0, 1) + biases_mo[:, None, None]
+
+    def _take(self, used: Sequence[int]) -> Iterator[torch.Tensor]:
+        """Return the parameters of some models, which `update` will change."""
+        everybody = len(used) == len(self._all_mp)
+        self._used = None if everybody else torch.tensor(used)
+        now_mp = self._all_mp if self._used is None else self._all_mp[self._used]
+        self._leaf_mp = now_mp.detach().requires_grad_()
+        parts = torch.split_with_sizes(self._leaf_mp, self._sizes, dim=1)
+        return (part.view(-1, *shape) for part, shape in zip(parts, self._shapes, strict=True))
 
     @torch.no_grad()
     def update(self, rate: float) -> None:

@@ -112,26 +112,36 @@ class StackedOracle(Oracle):
         rows_kbd = self._models_stack.run(
             self._samples.inputs[clients[:, None], samples], [self._places[u] for u in blocks]
         )
-        averaging, weights = _spread(work, blocks, len(samples))
-        num_heads, num_tasks = weights.shape[1:]
-        fused_bnd = torch.bmm(averaging.flatten(1, 2), rows_kbd.transpose(0, 1))
-        fused_hnd = fused_bnd.view(len(samples), num_heads, num_tasks, -1).transpose(0, 1)
-        outputs_hno = self._heads_stack.run(
-            fused_hnd.flatten(1, 2), [self._heads[part.unit] for part in work]
-        )
+        averaging, weights_bht = _spread(work, blocks, len(samples))
+        outputs_hbto = self._predicted(averaging, rows_kbd, work)
         owners = torch.tensor([part.unit[0] for part in work])[:, None]
         targets_hb = self._samples.targets[owners, samples]
         weights_hb = self._samples.weights[owners, samples]
+        weights_hbt = weights_bht.transpose(0, 1) * weights_hb[..., None]
+        real_n = weights_hbt.flatten().nonzero()[:, 0]
         losses_n = sample_losses(
             self._task,
-            outputs_hno.flatten(0, 1),
-            targets_hb[..., None].expand(-1, -1, num_tasks).flatten(),
+            outputs_hbto.flatten(0, 2)[real_n],
+            targets_hb.flatten()[real_n // weights_hbt.shape[2]],
         )
-        weights_hbt = weights.transpose(0, 1) * weights_hb[..., None]
-        torch.autograd.backward((losses_n * weights_hbt.flatten()).sum())
+        torch.autograd.backward((losses_n * weights_hbt.flatten()[real_n]).sum())
         rate = learning_rate(self._optimizer, moment.progress)
         self._models_stack.update(rate)
         self._heads_stack.update(rate)
+
+    def _predicted(
+        self, averaging_bhtk: torch.Tensor, rows_kbd: torch.Tensor, work: Sequence[_Predicting]
+    ) -> torch.Tensor:
+        """Return what the heads make of the averages of rows (h, b, t, o)."""
+        heads = [self._heads[part.unit] for part in work]
+        one_model_each = not any(subset for part in work for _, subset in part.blocks)
+        if self._heads_stack.is_linear and one_model_each:
+            return self._heads_stack.run_on_averages(averaging_bhtk, rows_kbd, heads)
+        num_rows, num_heads, num_tasks, _ = averaging_bhtk.shape
+        fused_bnd = torch.bmm(averaging_bhtk.flatten(1, 2), rows_kbd.transpose(0, 1))
+        fused_hnd = fused_bnd.view(num_rows, num_heads, num_tasks, -1).transpose(0, 1)
+        outputs_hno = self._heads_stack.run(fused_hnd.flatten(1, 2), heads)
+        return outputs_hno.unflatten(1, (num_rows, num_tasks))
 
     def _predictings(self, plan: Plan, step: Step) -> list[_Predicting]:
         learner = self._members[plan.client].learner
