@@ -141,7 +141,7 @@ class StackedOracle(Oracle):
         fused_bnd = torch.bmm(averaging_bhtk.flatten(1, 2), rows_kbd.transpose(0, 1))
         fused_hnd = fused_bnd.view(num_rows, num_heads, num_tasks, -1).transpose(0, 1)
         outputs_hno = self._heads_stack.run(fused_hnd.flatten(1, 2), heads)
-        return outputs_hno.unflatten(1, (num_rows, num_tasks))
+        return outputs_hno.view(num_heads, num_rows, num_tasks, -1)
 
     def _predictings(self, plan: Plan, step: Step) -> list[_Predicting]:
         learner = self._members[plan.client].learner
