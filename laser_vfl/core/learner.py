@@ -1,7 +1,7 @@
 """One client's representation model and fusion head, and how a step's gradient changes them."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
@@ -69,7 +69,9 @@ class Learner:
         self._precision = precision
         self._release = release
         self.optimizer_settings = optimizer or OptimizerSettings()
-        self._optimizer = _build_optimizer(self.optimizer_settings, self.models)
+        self._optimizer = build_optimizer(
+            self.optimizer_settings, [p for p in self.models.parameters() if p.requires_grad]
+        )
         self._batch_norms = {
             name: [module for module in model.modules() if isinstance(module, _BatchNorm)]
             for name, model in self.models.items()
@@ -238,11 +240,15 @@ def initial_randomness(seed: int, client: int) -> Iterator[None]:
         yield
 
 
-def _build_optimizer(settings: OptimizerSettings, models: nn.Module) -> torch.optim.Optimizer:
-    parameters = [p for p in models.parameters() if p.requires_grad]
+def build_optimizer(
+    settings: OptimizerSettings, parameters: Iterable[torch.Tensor], *, fused: bool = False
+) -> torch.optim.Optimizer:
+    """Build what changes these parameters; if fused, in one pass over them each."""
     more = {"momentum": settings.momentum} if settings.name == "sgd" else {}
     kind: Callable[..., torch.optim.Optimizer] = without_compiler(_OPTIMIZERS[settings.name])
-    return kind(parameters, lr=settings.lr, weight_decay=settings.weight_decay, **more)
+    return kind(
+        parameters, lr=settings.lr, weight_decay=settings.weight_decay, fused=fused or None, **more
+    )
 
 
 def learning_rate(settings: OptimizerSettings, progress: float) -> float:

@@ -7,10 +7,8 @@ import torch
 from torch import nn
 
 from laser_vfl.core.errors import ConfigError
-from laser_vfl.core.learner import OptimizerSettings
+from laser_vfl.core.learner import OptimizerSettings, build_optimizer
 from laser_vfl.methods.ensemble import Ballot
-
-_BETAS, _EPS = (0.9, 0.999), 1e-8
 
 
 class Stack:
@@ -22,11 +20,11 @@ class Stack:
         self._shapes = [parameter.shape for parameter in self._parameters[0]]
         self._sizes = [prod(shape) for shape in self._shapes]
         self._all_mp = torch.stack([_flat(parameters) for parameters in self._parameters])
-        self._optimizer = optimizer
-        self._first_mp = torch.zeros_like(self._all_mp)
-        self._second_mp = torch.zeros_like(self._all_mp)
-        self._num_steps_m1 = torch.zeros((len(models), 1))
-        self._used: torch.Tensor | None = None
+        self._rows = list(self._all_mp)
+        self._optimizer = build_optimizer(optimizer, self._rows, fused=True)
+        if optimizer.name == "sgd" and optimizer.momentum:  # torch wants all buffers or none
+            for row_p in self._rows:
+                self._optimizer.state[row_p]["momentum_buffer"] = torch.zeros_like(row_p)
 
     def run(self, inputs_mbf: torch.Tensor, used: Sequence[int]) -> torch.Tensor:
         """Return the outputs of some of the models, each on its own batch, ready for `update`."""
@@ -61,54 +59,27 @@ class Stack:
 
     def _take(self, used: Sequence[int]) -> Iterator[torch.Tensor]:
         """Return the parameters of some models, which `update` will change."""
+        self._used = used
         everybody = len(used) == len(self._all_mp)
-        self._used = None if everybody else torch.tensor(used)
-        now_mp = self._all_mp if self._used is None else self._all_mp[self._used]
+        now_mp = self._all_mp if everybody else self._all_mp[torch.tensor(used)]
         self._leaf_mp = now_mp.detach().requires_grad_()
         parts = torch.split_with_sizes(self._leaf_mp, self._sizes, dim=1)
         return (part.view(-1, *shape) for part, shape in zip(parts, self._shapes, strict=True))
 
-    @torch.no_grad()
     def update(self, rate: float) -> None:
         """Take an optimiser step with the gradients of what was run last."""
-        gradient_mp = self._leaf_mp.grad
-        assert gradient_mp is not None
-        now_mp, settings = self._leaf_mp.detach(), self._optimizer
-        if settings.name == "adamw":
-            now_mp.mul_(1 - rate * settings.weight_decay)
-        elif settings.weight_decay:
-            gradient_mp.add_(now_mp, alpha=settings.weight_decay)
-        if settings.name == "sgd":
-            first_mp = self._of_used(self._first_mp).mul_(settings.momentum).add_(gradient_mp)
-            now_mp.add_(first_mp, alpha=-rate)
-            self._keep(self._first_mp, first_mp)
-        else:
-            self._adam(now_mp, gradient_mp, rate)
-        self._keep(self._all_mp, now_mp)
-
-    def _adam(self, now_mp: torch.Tensor, gradient_mp: torch.Tensor, rate: float) -> None:
-        beta_1, beta_2 = _BETAS
-        first_mp = self._of_used(self._first_mp).lerp_(gradient_mp, 1 - beta_1)
-        second_mp = self._of_used(self._second_mp).mul_(beta_2)
-        second_mp.addcmul_(gradient_mp, gradient_mp, value=1 - beta_2)
-        num_steps_m1 = self._of_used(self._num_steps_m1).add_(1)
-        spread_mp = second_mp.sqrt().div_((1 - beta_2**num_steps_m1).sqrt()).add_(_EPS)
-        now_mp.sub_(first_mp / spread_mp * (rate / (1 - beta_1**num_steps_m1)))
-        self._keep(self._first_mp, first_mp)
-        self._keep(self._second_mp, second_mp)
-        self._keep(self._num_steps_m1, num_steps_m1)
+        assert self._leaf_mp.grad is not None
+        for place, gradient_p in zip(self._used, self._leaf_mp.grad, strict=True):
+            self._rows[place].grad = gradient_p
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
 
     @property
     def is_finite(self) -> bool:
         """Whether all parameters are numbers."""
         return bool(self._all_mp.isfinite().all())
-
-    def _of_used(self, rows: torch.Tensor) -> torch.Tensor:
-        return rows if self._used is None else rows[self._used]
-
-    def _keep(self, rows: torch.Tensor, of_used: torch.Tensor) -> None:
-        if self._used is not None:
-            rows.index_copy_(0, self._used, of_used)
 
     @torch.no_grad()
     def write_back(self) -> None:
