@@ -1,6 +1,10 @@
-"""The picture of an ablation: a row of dots for each variant, for score, steps and seconds."""
+"""The picture of an ablation: a row of dots for each variant.
 
-from collections.abc import Sequence
+There is a dot for score, steps and seconds each, or one for the score of each client.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,6 +20,10 @@ from laser_vfl.experiments.score_report import described
 
 ROW, HEADING, NAMES, SCORES, OTHERS, GAP, TOP = 0.27, 0.3, 2.5, 3.4, 1.6, 0.4, 1.25
 BEST, REST = "#0072B2", "#7A7A7A"
+CLIENTS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000", "#7A7A7A")
+
+
+Groups = Mapping[str, Sequence[tuple[Place, Cell]]]
 
 
 def ablation_picture(cells: Cells, dataset: str, kind: str) -> Figure:
@@ -27,57 +35,83 @@ def ablation_picture(cells: Cells, dataset: str, kind: str) -> Figure:
         groups.setdefault(_heading(place), []).append((place, cell))
     height = sum(HEADING + ROW * len(rows) for rows in groups.values())
     seeds = seeds_of(cell.num_seeds for cell in cells.values())
-    compares = not ABLATIONS[kind].shows_clients
-    said = "the best score of each group is blue"
-    if not compares:
-        said = "over the clients that have a score, which differ"
+    by_client = ABLATIONS[kind].shows_clients
+    said = "a dot for each client that predicts" if by_client else "the best of each group is blue"
     figure = page(
         NAMES + SCORES + 2 * (OTHERS + GAP) + 0.6,
         TOP + height + 0.75,
         f"{title.name}: {ABLATIONS[kind].title[0].lower()}{ABLATIONS[kind].title[1:]}",
         f"mean and standard deviation, seeds: {seeds}; {said}",
     )
-    left = NAMES
-    panels = []
-    for width in (SCORES, OTHERS, OTHERS):
-        panels.append(panel(figure, left, TOP, width, height))
-        left += width + GAP
-    _fill(panels, list(groups.items()), height, compares)
-    names = (f"score ({UNITS[title.metric]})", "steps", "seconds of training")
-    for axes, name in zip(panels, names, strict=True):
-        axes.set_title(name, size=MEDIUM, color=INK, loc="left", pad=8)
+    score = f"score ({UNITS[title.metric]})"
+    if by_client:
+        axes = _panel(figure, NAMES, SCORES + OTHERS, height, score)
+        names = dict.fromkeys(name for cell in cells.values() for name in cell.by_client)
+        colors = dict(zip(names, cycle(CLIENTS), strict=False))
+        for middle, cell in _rows(axes, groups):
+            _draw_clients(axes, middle, cell, colors)
+        _explain(axes, colors)
+    else:
+        left = NAMES + SCORES + GAP
+        panels = (
+            _panel(figure, NAMES, SCORES, height, score),
+            _panel(figure, left, OTHERS, height, "steps"),
+            _panel(figure, left + OTHERS + GAP, OTHERS, height, "seconds of training"),
+        )
+        best = [max(cell.value.mean for _, cell in rows) for rows in groups.values()]
+        for middle, cell in _rows(panels[0], groups):
+            _draw_all(panels, middle, cell, BEST if cell.value.mean in best else REST)
+        for axes in panels[1:]:
+            axes.set_xlim(0, axes.get_xlim()[1] * 1.05)
     return figure
 
 
-def _fill(
-    panels: Sequence[Axes],
-    groups: Sequence[tuple[str, list[tuple[Place, Cell]]]],
-    height: float,
-    compares: bool,
-) -> None:
-    for axes in panels:
-        axes.set_ylim(height, 0)
-        axes.set_yticks([])
-        axes.grid(axis="x", color=RULE, linewidth=0.8)
-        axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+def _panel(figure: Figure, left: float, width: float, height: float, name: str) -> Axes:
+    axes = panel(figure, left, TOP, width, height)
+    axes.set_ylim(height, 0)
+    axes.set_yticks([])
+    axes.grid(axis="x", color=RULE, linewidth=0.8)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axes.set_title(name, size=MEDIUM, color=INK, loc="left", pad=8)
+    return axes
+
+
+def _rows(axes: Axes, groups: Groups) -> Iterator[tuple[float, Cell]]:
+    """Yield the middle of each row, with its name written beside it."""
     y = 0.0
-    for heading, rows in groups:
+    for heading, rows in groups.items():
         y += HEADING
-        _write(panels[0], heading, y - 0.12, bold=True)
-        best = max(cell.value.mean for _, cell in rows)
+        _write(axes, heading, y - 0.12, bold=True)
         for place, cell in rows:
-            middle = y + ROW / 2
-            _write(panels[0], place.variant, middle, bold=False)
-            color = BEST if compares and cell.value.mean == best else REST
-            values = (cell.value, Value(cell.num_steps, None), cell.seconds)
-            for axes, value in zip(panels, values, strict=True):
-                axes.errorbar(
-                    value.mean, middle, xerr=value.std, fmt="o", color=color, elinewidth=1.2, ms=6
-                )
+            _write(axes, place.variant, y + ROW / 2, bold=False)
+            yield y + ROW / 2, cell
             y += ROW
-    for axes in panels[1:]:
-        axes.set_xlim(0, axes.get_xlim()[1] * 1.05)
+
+
+def _draw_all(panels: Sequence[Axes], middle: float, cell: Cell, color: str) -> None:
+    values = (cell.value, Value(cell.num_steps, None), cell.seconds)
+    for axes, value in zip(panels, values, strict=True):
+        _draw(axes, middle, value, color)
+
+
+def _draw_clients(axes: Axes, middle: float, cell: Cell, colors: Mapping[str, str]) -> None:
+    """Draw the dots of a row a little below each other, so that equal ones can be told apart."""
+    for number, (name, color) in enumerate(colors.items()):
+        value = cell.by_client.get(name)
+        if value is not None:
+            shift = (number - (len(colors) - 1) / 2) * ROW / len(colors) * 0.7
+            _draw(axes, middle + shift, value, color)
+
+
+def _draw(axes: Axes, y: float, value: Value, color: str) -> None:
+    axes.errorbar(value.mean, y, xerr=value.std, fmt="o", color=color, elinewidth=1.2, ms=6)
+
+
+def _explain(axes: Axes, colors: Mapping[str, str]) -> None:
+    for name, color in colors.items():
+        axes.plot([], [], "o", color=color, ms=6, label=name)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.02), frameon=False, fontsize=MEDIUM)
 
 
 def _write(axes: Axes, text: str, y: float, *, bold: bool) -> None:
