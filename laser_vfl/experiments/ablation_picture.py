@@ -22,7 +22,6 @@ ROW, HEADING, NAMES, SCORES, OTHERS, GAP, TOP = 0.27, 0.3, 2.5, 3.4, 1.6, 0.4, 1
 BEST, REST = "#0072B2", "#7A7A7A"
 CLIENTS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000", "#7A7A7A")
 
-
 Groups = Mapping[str, Sequence[tuple[Place, Cell]]]
 
 
@@ -58,12 +57,16 @@ def ablation_picture(cells: Cells, dataset: str, kind: str) -> Figure:
             _panel(figure, left, OTHERS, height, "steps"),
             _panel(figure, left + OTHERS + GAP, OTHERS, height, "seconds of training"),
         )
-        best = [max(cell.value.mean for _, cell in rows) for rows in groups.values()]
+        best = [max((cell for _, cell in rows), key=_mean) for rows in groups.values()]
         for middle, cell in _rows(panels[0], groups):
-            _draw_all(panels, middle, cell, BEST if cell.value.mean in best else REST)
+            _draw_all(panels, middle, cell, BEST if cell in best else REST)
         for axes in panels[1:]:
             axes.set_xlim(0, axes.get_xlim()[1] * 1.05)
     return figure
+
+
+def _mean(cell: Cell) -> float:
+    return cell.value.mean
 
 
 def _panel(figure: Figure, left: float, width: float, height: float, name: str) -> Axes:
