@@ -28,7 +28,9 @@ SOURCE = Source(
     metric="f1",
     num_classes=2,
     get_it="PhysioNet, project mimiciv, for credentialed users",
-    markers=("hosp/admissions.csv.gz", "hosp/admissions.csv"),
+    markers=tuple(
+        f"{folder}/admissions{end}" for folder in ("hosp", "core") for end in (".csv.gz", ".csv")
+    ),
     archives=("mimic*iv*.zip",),
     compact="mimic_iv_demo_2.2.tar",
     compact_sha256="693f9becec81ca94156c387c0c1260b91266de7d5fb5f9b9d81f572780893aa3",

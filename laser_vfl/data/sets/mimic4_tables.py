@@ -25,6 +25,8 @@ class Tables:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._sums = _published_sums(tree)
+        # Until 2.0 they were in a folder of their own.
+        self._people = "hosp" if self._name("hosp/admissions") else "core"
         self.has_chart = self._name("icu/chartevents") is not None
 
     def kidney_stays(self, num_hours: int) -> pl.DataFrame:
@@ -37,7 +39,7 @@ class Tables:
             ((version == "9") & code.str.starts_with("585"))
             | ((version == "10") & code.str.starts_with("N18"))
         )
-        admissions = self._read("hosp/admissions")
+        admissions = self._read(f"{self._people}/admissions")
         race = "race" if "race" in admissions.columns else "ethnicity"  # its name until 2.0
         intime, outtime = (pl.col(c).str.to_datetime(_TIME) for c in ("intime", "outtime"))
         return (
@@ -45,7 +47,7 @@ class Tables:
             .filter(outtime - intime >= pl.duration(hours=num_hours))
             .join(kidney, on="hadm_id", how="semi")
             .join(admissions, on="hadm_id")
-            .join(self._read("hosp/patients"), on="subject_id")
+            .join(self._read(f"{self._people}/patients"), on="subject_id")
             .sort("stay_id")
             .with_row_index("stay")
             .with_columns(intime)

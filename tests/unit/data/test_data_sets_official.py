@@ -248,6 +248,18 @@ def test_mimic_iv_with_a_chart(tmp_path):
     assert not any("labs alone" in note for note in data.notes)
 
 
+def test_mimic_iv_as_it_was_before_2_0(tmp_path):
+    """Release 1.0, the paper's, has people in a folder of their own and calls races otherwise."""
+    for name, text in MIMIC.items():
+        write(tmp_path / "new" / name, text)
+        is_of_people = name in ("hosp/patients.csv", "hosp/admissions.csv")
+        folder = name.replace("hosp/", "core/") if is_of_people else name
+        write(tmp_path / "old" / folder, text.replace(",race,", ",ethnicity,"))
+    new, old = (load_set("mimic4", tmp_path / each) for each in ("new", "old"))
+    assert np.array_equal(new.train.labels, old.train.labels)
+    assert all(map(np.array_equal, new.train.static, old.train.static))
+
+
 def test_mimic_iv_reads_rows_whole_however_it_is_cut(tmp_path, monkeypatch):
     for name, text in MIMIC.items():
         write(tmp_path / name, text)
