@@ -212,7 +212,10 @@ def _about_shapley(shapley: dict[str, Any]) -> list[str]:
     if shapley["method"] == "sampled" and shapley["num_orders"]:
         told.append(f"values are estimates from {shapley['num_orders']} random orders of blocks")
     elif shapley["method"] == "sampled":
-        told.append("there are no values: an older release has tested this model; train again")
+        told.append(
+            "there are no values: no client has tested random orders of blocks, because each has "
+            "ten at most, or an older release has tested this model"
+        )
     unknown = [",".join(subset) for subset in shapley["unknown"]]
     if "" in unknown:
         unknown.remove("")
