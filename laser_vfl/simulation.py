@@ -56,12 +56,15 @@ class Simulation:
         fusion_options: Mapping[str, object] | None = None,
         task: str = "auto",
         class_weights: str = "none",
+        scaling: str = "standard",
         optimizer: OptimizerSettings | None = None,
         **training: Any,
     ) -> None:
         self._models = (representation, tuple(hidden), fusion)
         self._options = (dict(representation_options or {}), dict(fusion_options or {}))
-        self._spec = TableSpec("id", "label", task=task, class_weights=class_weights)
+        self._spec = TableSpec(
+            "id", "label", scaling=scaling, task=task, class_weights=class_weights
+        )
         self._optimizer = optimizer
         defaults = {"representation_dim": 32, "batch_size": 128, "epochs": 20}
         self.settings = TrainingSettings.model_validate(defaults | training)
@@ -200,6 +203,11 @@ class Simulation:
         held = {name: _observed(array) for name, array in arrays.items()}
         shown = {name: self._embedded(name, array, held[name]) for name, array in arrays.items()}
         return {name: (self._decisions(name, shown, held), held[name]) for name in self._labels}
+
+    def classes(self, blocks: Blocks) -> dict[str, tuple[Array, Array]]:
+        """Return, for each head, classes as they are in its labels, and which samples it holds."""
+        decisions = self.decisions(blocks)
+        return {name: (self._decoded(name, v), held) for name, (v, held) in decisions.items()}
 
     def _embedded(self, name: str, array: Array, held: Array) -> Array:
         """Return what a client contributes to predictions of the samples that it holds."""

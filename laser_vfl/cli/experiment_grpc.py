@@ -20,7 +20,7 @@ from laser_vfl.experiments.case_settings import case_settings
 from laser_vfl.experiments.names import DATASETS
 
 TIMEOUT_S = 24 * 3600.0
-ORACLE_ONLY = ("tasks", "max_train", "max_test")
+ORACLE_ONLY = ("tasks", "max_train", "max_test", "missing_together")
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,12 @@ def run_case(case: Case, data: Path | None = None) -> list[Result]:
     for key in ORACLE_ONLY:
         if key in settings.data:
             raise ConfigError(f"--engine grpc takes no data.{key}", hint="use --engine oracle")
+    if case.method == "standard" and any(case.p_test):
+        # The paper counts a guess of every client; here the active party alone is tested.
+        raise ConfigError(
+            "--engine grpc scores Standard VFL only where no block is missing in testing",
+            hint="use --p-test 0 for it, or --engine oracle",
+        )
     return [_result(case, p_test, _train(case, p_test, data)) for p_test in case.p_test]
 
 

@@ -15,6 +15,7 @@ from laser_vfl.core.errors import ExitCode
 from laser_vfl.data.sets import load_set
 from laser_vfl.experiments.case import Case
 from laser_vfl.experiments.case_settings import settings_hash
+from laser_vfl.experiments.cells import outdone
 from laser_vfl.experiments.costs import Costs
 from laser_vfl.experiments.engines import ENGINES, check_engine
 from laser_vfl.experiments.expansion import Grid, expand
@@ -76,7 +77,10 @@ def _notes(datasets: tuple[str, ...], options: RunOptions) -> dict[str, list[str
 def _run_missing(cases: list[Case], hashes: dict[str, str], options: RunOptions) -> int:
     """Run what is not in OUT yet; return the exit code of what failed, or 0."""
     with ResultsFile(options.out) as file:
-        costs = Costs(read_lines(options.out))
+        lines = read_lines(options.out)
+        for line in outdone(cases, lines, lambda case: hashes[case.key()], options.engine):
+            file.append_line(line)  # what is asked for is what the report shows
+        costs = Costs(lines)
         left = costs.longest_first(_left(cases, hashes, options))
         jobs = options.jobs or os.cpu_count() or 1
         num_done = len(cases) - len(left)

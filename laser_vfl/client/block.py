@@ -112,6 +112,7 @@ def table_spec(config: ClientConfig) -> TableSpec:
         label=data.label,
         features=tuple(data.features) if data.features is not None else None,
         exclude=tuple(data.exclude or ()),
+        scaling=data.scaling,
         task=data.task,
         class_weights=data.class_weights,
         positive=data.positive,

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from laser_vfl.config.address import LOOPBACK, Address, DialAddress, MetricsAddress
 from laser_vfl.config.columns import Column, LabelText
 from laser_vfl.config.compute import Device, Threads
-from laser_vfl.config.learning import ClassWeights, OptimizerConfig
+from laser_vfl.config.learning import ClassWeights, OptimizerConfig, Scaling
 from laser_vfl.config.learning import ModelConfig as ModelConfig
 from laser_vfl.config.names import Name
 from laser_vfl.config.paths import RelativePath
@@ -30,6 +30,7 @@ class DataConfig(Section):
     label: Column | None = None
     features: Annotated[list[Column], Field(min_length=1, examples=[["age"]])] | None = None
     exclude: Annotated[list[Column], Field(examples=[["notes"]])] | None = None
+    scaling: Scaling = "standard"
     task: Task = "auto"
     class_weights: ClassWeights = "none"
     positive: LabelText | None = None

@@ -8,6 +8,7 @@ from laser_vfl.config.problems import problem
 from laser_vfl.config.section import Section
 
 ClassWeights = Literal["none", "balanced"]
+Scaling = Literal["standard", "none"]
 OptimizerName = Literal["sgd", "adam", "adamw"]
 LearningRateSchedule = Literal["none", "cosine"]
 

@@ -28,6 +28,8 @@ class Purpose(IntEnum):
     MISSING_BLOCKS = 21
     MISSING_PROBABILITIES = 22
     SHIFTS = 23
+    MISSING_TOGETHER = 24
+    FEWER_SAMPLES = 25
 
 
 def random_words(

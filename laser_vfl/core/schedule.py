@@ -2,15 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from laser_vfl.core.alignment import Group
 from laser_vfl.core.randomness import Purpose, random_permutation
+from laser_vfl.core.settings import Batching, Shuffle
 
-Batching = Literal["mixed", "by_pattern"]
 Places = npt.NDArray[np.int64]
 
 
@@ -39,12 +38,19 @@ class Schedule:
     """The steps of every epoch of a run; `step(t)` can be asked for any t, in any order."""
 
     def __init__(
-        self, groups: Sequence[Group], *, seed: int, batch_size: int, batching: Batching
+        self,
+        groups: Sequence[Group],
+        *,
+        seed: int,
+        batch_size: int,
+        batching: Batching,
+        shuffle: Shuffle = "every_epoch",
     ) -> None:
         self._groups = tuple(groups)
         self._seed = seed
         self._batch_size = batch_size
         self._batching = batching
+        self._shuffle = shuffle
         self._epoch = -1
         self._steps: list[list[Segment]] = []
         sizes = [group.size for group in groups]
@@ -57,6 +63,8 @@ class Schedule:
     def step(self, number: int) -> Step:
         """Return step `number` of the run, counted over all epochs."""
         epoch, index = divmod(number, self.steps_per_epoch)
+        if self._shuffle == "once":
+            epoch = 0
         if epoch != self._epoch:
             shuffle = self._mixed if self._batching == "mixed" else self._by_pattern
             self._steps, self._epoch = shuffle(epoch), epoch

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 MethodName = Literal["laser", "local", "standard", "ensemble", "combinatorial", "plug", "vfedtrans"]
 Preset = Literal["default", "paper"]
 Batching = Literal["mixed", "by_pattern"]
+Shuffle = Literal["every_epoch", "once"]
 TaskSampling = Literal["per_sample", "per_batch"]
 LossScale = Literal["normalized", "paper"]
 LossDivisor = Literal["batch_size", "rows"]
@@ -34,6 +35,7 @@ class TrainingSettings(BaseModel):
     seed: Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)] = 0
     preset: Preset = "default"
     batching: Batching = "mixed"
+    shuffle: Shuffle = "every_epoch"
     task_sampling: TaskSampling = "per_sample"
     loss_scale: LossScale = "normalized"
     loss_divisor: LossDivisor = "batch_size"

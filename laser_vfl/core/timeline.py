@@ -32,6 +32,7 @@ class Timeline:
             seed=settings.seed,
             batch_size=settings.batch_size,
             batching=settings.batching,
+            shuffle=settings.shuffle,
         )
         self._epochs = settings.epochs
         self._chunks: list[Chunk] = []

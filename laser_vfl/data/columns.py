@@ -30,11 +30,16 @@ class ColumnEncoding(Protocol):
     def to_json(self) -> dict[str, Any]: ...
 
 
-def fit_column(column: pl.Series, *, untyped: bool, path: Path) -> ColumnEncoding:
+def fit_column(
+    column: pl.Series, *, untyped: bool, path: Path, scaling: str = "standard"
+) -> ColumnEncoding:
+    """Learn how to encode a column. Times are always scaled: they have no unit of their own."""
     kind = kind_of(column, untyped=untyped, path=path)
     if kind == "text":
         return Category(column.name, _frequent_values(column.cast(pl.String)))
     numbers = as_numbers(column, kind, path=path) if kind != "empty" else np.empty(0)
+    if scaling == "none" and kind != "time":
+        return Number(column.name, kind, mean=0.0, deviation=1.0)
     standard = Standard.fit(numbers[:, None], axis=1)
     return Number(column.name, kind, float(standard.mean[0]), float(standard.deviation[0]))
 
@@ -50,7 +55,7 @@ def column_from_json(stored: dict[str, Any]) -> ColumnEncoding:
 
 @dataclass(frozen=True)
 class Number:
-    """A number: missing values take the training mean, then it is standardised."""
+    """A number less `mean` over `deviation`; a missing one is 0, which is the mean."""
 
     name: str
     kind: Kind

@@ -27,7 +27,7 @@ class Encoding:
         require_names(table.spec.exclude, table.names, table.path, "column to `exclude`")
         if isinstance(table.features, pl.DataFrame):
             return cls(_Columns.fit(table.features, table))
-        return cls(_Array.fit(table.features, table.path))
+        return cls(_Array.fit(table.features, table.path, table.spec.scaling))
 
     def apply(self, table: Table) -> npt.NDArray[np.float32]:
         """The block, (rows, *input_shape), C-contiguous."""
@@ -71,7 +71,9 @@ class _Columns:
     def fit(cls, frame: pl.DataFrame, table: Table) -> "_Columns":
         return cls(
             tuple(
-                fit_column(column, untyped=table.untyped, path=table.path)
+                fit_column(
+                    column, untyped=table.untyped, path=table.path, scaling=table.spec.scaling
+                )
                 for column in frame.iter_columns()
             )
         )
@@ -116,9 +118,12 @@ class _Array:
     text_columns: tuple[()] = ()
 
     @classmethod
-    def fit(cls, array: npt.NDArray[Any], path: Path) -> "_Array":
+    def fit(cls, array: npt.NDArray[Any], path: Path, scaling: str) -> "_Array":
         _refuse_infinite(array, path)
-        return cls(array.shape[1:], Standard.fit(array, axis=2 if array.ndim == 3 else 1))
+        axis = 2 if array.ndim == 3 else 1
+        if scaling == "none":
+            return cls(array.shape[1:], Standard.as_is(array.shape[axis], axis))
+        return cls(array.shape[1:], Standard.fit(array, axis))
 
     def apply(self, table: Table) -> npt.NDArray[np.float32]:
         array = table.features

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laser_vfl.core.errors import ConfigError
-from laser_vfl.core.randomness import Purpose, random_words
+from laser_vfl.core.randomness import Purpose, random_permutation, random_words
 
 PMiss = float | Literal["beta"]
 TableName = Literal["train", "test"]
@@ -27,19 +27,27 @@ def observed_blocks(
     *,
     seed: int,
     table: TableName,
+    together: int = 1,
 ) -> npt.NDArray[np.bool_]:
     """Return which blocks are there, (samples, clients); a sample may have none, and nobody has it.
 
     `p_miss` is the probability that a block is missing, or "beta": then each block has one of its
-    own, drawn from Beta(2, 2).
+    own, drawn from Beta(2, 2). `together` samples, chosen by chance, miss the same blocks.
     """
-    return np.stack(
+    num_drawn = -(-num_samples // together)
+    observed = np.stack(
         [
-            _uniform(num_samples, Purpose.MISSING_BLOCKS, seed, table, k) >= p
+            _uniform(num_drawn, Purpose.MISSING_BLOCKS, seed, table, k) >= p
             for k, p in enumerate(block_probabilities(num_clients, p_miss, seed=seed, table=table))
         ],
         axis=1,
     )
+    if together == 1:
+        return observed
+    place = random_permutation(
+        num_samples, seed=seed, purpose=Purpose.MISSING_TOGETHER, moment=TABLES.index(table)
+    )
+    return observed[place // together]
 
 
 def block_probabilities(

@@ -26,6 +26,11 @@ class Standard:
     deviation: Floats  # (channels,)
 
     @classmethod
+    def as_is(cls, num_channels: int, axis: int) -> "Standard":
+        """Leave values as they are."""
+        return cls(axis, np.zeros(num_channels), np.ones(num_channels))
+
+    @classmethod
     def fit(cls, array: npt.NDArray[Any], axis: int) -> "Standard":
         """Fit on an array that has no infinite value; NaN is a missing value."""
         num_channels = array.shape[axis]

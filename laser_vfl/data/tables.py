@@ -26,6 +26,7 @@ class TableSpec:
     label: str | None = None
     features: tuple[str, ...] | None = None
     exclude: tuple[str, ...] = ()
+    scaling: str = "standard"  # standard | none
     task: str = "auto"  # auto | multiclass | binary | regression
     class_weights: str = "none"  # none | balanced
     positive: str | None = None  # the positive class of a binary task; default: the last one

@@ -12,15 +12,14 @@ from laser_vfl.config.sentences import first_problem
 from laser_vfl.core.errors import ConfigError
 from laser_vfl.core.settings import TrainingSettings
 from laser_vfl.experiments.case import Case, PMiss, hash_of
-from laser_vfl.experiments.settings import SECTIONS, RunSettings, settings_for
+from laser_vfl.experiments.settings import SECTIONS, DataChoices, RunSettings, settings_for
 
 CHECKED: Final[dict[str, type[BaseModel]]] = {
     "training": TrainingSettings,
     "model": ModelConfig,
     "optimizer": OptimizerConfig,
+    "data": DataChoices,
 }
-DATA_KEYS: Final = ("class_weights", "augment", "labels_at", "tasks", "max_train", "max_test")
-"""What can be changed about data; all but the first are for the engine alone."""
 
 
 def case_settings(case: Case) -> RunSettings:
@@ -29,10 +28,11 @@ def case_settings(case: Case) -> RunSettings:
     merged: dict[str, dict[str, Any]] = {name: dict(found[name]) for name in SECTIONS}
     for name, value in case.changes:
         section, _, key = name.partition(".")
-        if section not in merged or (section == "data" and key not in DATA_KEYS):
+        if section not in merged or (section == "data" and key not in DataChoices.model_fields):
             raise ConfigError(
                 f"--set: there is no {name}",
-                hint=f"use training.…, model.…, optimizer.…, data.{', data.'.join(DATA_KEYS)}",
+                hint="use training.…, model.…, optimizer.…, "
+                + ", ".join(f"data.{key}" for key in DataChoices.model_fields),
             )
         merged[section] = _changed(merged[section], key, value)
     for section, model in CHECKED.items():

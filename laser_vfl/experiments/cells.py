@@ -1,13 +1,13 @@
 """What the seeds of a cell come to: mean ± sample standard deviation, in the paper's units."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from laser_vfl.experiments.case import PMiss
-from laser_vfl.experiments.results_file import Line
+from laser_vfl.experiments.case import Case, PMiss
+from laser_vfl.experiments.results_file import Line, SettingsHash
 
 
 class Place(NamedTuple):
@@ -97,3 +97,18 @@ def cells_of(lines: Iterable[Line]) -> dict[Place, Cell]:
         place: Cell(tuple(line for _, line in sorted(by_seed.items())))
         for place, by_seed in by_place.items()
     }
+
+
+def outdone(
+    cases: Iterable[Case], lines: Sequence[Line], settings_hash: SettingsHash, engine: str
+) -> list[Line]:
+    """Return scores of these runs that do not count, because a later one has other settings."""
+    wanted = {(case.key(), settings_hash(case), p) for case in cases for p in case.p_test}
+    last = {
+        name: line
+        for line in lines
+        if line["engine"] == engine
+        and (name := (line["key"], line["settings"], line["p_test"])) in wanted
+    }
+    counted = {id(line) for cell in cells_of(lines).values() for line in cell.lines}
+    return [line for line in last.values() if id(line) not in counted]

@@ -20,6 +20,7 @@ from laser_vfl.experiments.case import Case, Result
 from laser_vfl.experiments.case_settings import case_settings
 from laser_vfl.experiments.labels import labels_of
 from laser_vfl.experiments.scoring import paper_score
+from laser_vfl.experiments.settings import DataChoices
 from laser_vfl.experiments.stacked import Diverged, StackedOracle
 from laser_vfl.simulation import Simulation
 
@@ -48,37 +49,41 @@ def run_case_stacked(case: Case, data: Path | None = None) -> list[Result]:
 def _run(case: Case, data: Path | None, kind: type[Simulation], engine: str) -> list[Result]:
     torch.set_num_threads(1)
     settings = case_settings(case)
-    dataset = _load(case.dataset, data)
+    chosen = DataChoices.model_validate(settings.data)
+    dataset = _load(case.dataset, data).reduced(chosen.max_train, chosen.max_test)
     roster = ORGANISATIONS[: case.num_clients]
     blocks = dataset.blocks(case.num_clients)
-    num_train = min(len(dataset.train), settings.data.get("max_train", len(dataset.train)))
-    num_test = min(len(dataset.test), settings.data.get("max_test", len(dataset.test)))
     method = "laser" if case.method == "laser-mixed" else case.method
     training = {**settings.training, "method": method, "seed": case.seed}
     federation = kind(
         **settings.model,
         task=dataset.task,
-        class_weights=settings.data.get("class_weights", "none"),
+        **settings.client_data,
         optimizer=OptimizerSettings(**settings.optimizer),
         **TrainingSettings.model_validate(training).model_dump(),
     )
-    seen = observed_blocks(num_train, case.num_clients, case.p_train, seed=case.seed, table="train")
-    shown = _shown(roster, [block[:num_train] for block in blocks.train], seen)
-    labels = labels_of(dataset.name, dataset.train.labels[:num_train], roster, settings.data)
-    padding = settings.data.get("augment", 0)
+    seen = observed_blocks(
+        len(dataset.train),
+        case.num_clients,
+        case.p_train,
+        seed=case.seed,
+        table="train",
+        together=chosen.missing_together,
+    )
+    shown = _shown(roster, blocks.train, seen)
+    labels = labels_of(dataset.name, dataset.train.labels, roster, chosen)
     started = time.perf_counter()
     federation.fit(
         shown,
         labels,
-        _shifting(dataset, case, num_train, padding, roster, seen) if padding else None,
+        _shifting(dataset, case, chosen.augment, roster, seen) if chosen.augment else None,
     )
     seconds = time.perf_counter() - started
-    test = [block[:num_test] for block in blocks.test]
-    truth = labels_of(dataset.name, dataset.test.labels[:num_test], roster, settings.data)
+    truth = labels_of(dataset.name, dataset.test.labels, roster, chosen)
     num_steps = federation.oracle.num_steps
     results = []
     for p_test in case.p_test:
-        score, by_client = _scored(federation, dataset, case, p_test, test, truth)
+        score, by_client = _scored(federation, dataset, case, p_test, blocks.test, truth, chosen)
         results.append(
             Result(
                 dataset=case.dataset,
@@ -103,7 +108,6 @@ def _run(case: Case, data: Path | None, kind: type[Simulation], engine: str) -> 
 def _shifting(
     dataset: DataSet,
     case: Case,
-    num_train: int,
     padding: int,
     roster: tuple[str, ...],
     seen: npt.NDArray[np.bool_],
@@ -111,9 +115,7 @@ def _shifting(
     """Return what makes the blocks of an epoch from images that are moved and mirrored."""
 
     def blocks_of(epoch: int) -> dict[str, Array]:
-        moved = shifted_blocks(
-            dataset, case.num_clients, num_train, padding, seed=case.seed, epoch=epoch
-        )
+        moved = shifted_blocks(dataset, case.num_clients, padding, seed=case.seed, epoch=epoch)
         return _shown(roster, moved, seen)
 
     return blocks_of
@@ -126,14 +128,22 @@ def _scored(
     p_test: PMiss,
     test: list[npt.NDArray[np.float32]],
     truth: Mapping[str, Array],
+    chosen: DataChoices,
 ) -> tuple[float, dict[str, float | None]]:
     """Score what the clients predict; ties and guesses are drawn from the case's seed."""
     roster = federation.roster
-    seen = observed_blocks(len(test[0]), len(roster), p_test, seed=case.seed, table="test")
+    seen = observed_blocks(
+        len(test[0]),
+        len(roster),
+        p_test,
+        seed=case.seed,
+        table="test",
+        together=chosen.missing_together,
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(case.seed)
-        decisions = federation.decisions(_shown(roster, test, seen))
-        return paper_score(federation.settings.method, dataset, roster, decisions, seen, truth)
+        predicted = federation.classes(_shown(roster, test, seen))
+        return paper_score(federation.settings.method, dataset, roster, predicted, seen, truth)
 
 
 def _shown(

@@ -1,12 +1,13 @@
 """Who has which labels: everybody the same ones, unless an experiment is about something else."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from laser_vfl.core.errors import ConfigError
+from laser_vfl.experiments.settings import DataChoices
 
 Array = npt.NDArray[Any]
 
@@ -20,14 +21,14 @@ COARSE: Final[dict[str, tuple[int, ...]]] = {
 
 
 def labels_of(
-    dataset: str, labels: Array, roster: Sequence[str], data: Mapping[str, Any]
+    dataset: str, labels: Array, roster: Sequence[str], chosen: DataChoices
 ) -> dict[str, Array]:
     """Return the labels of each client that has some.
 
     With `tasks`, the first half of the roster has the data set's labels and the second half coarser
     ones: split, or only the first or the second half has any.
     """
-    tasks, only = data.get("tasks"), data.get("labels_at")
+    tasks, only = chosen.tasks, chosen.labels_at
     by_client = dict.fromkeys(roster, labels)
     if tasks is not None:
         if dataset not in COARSE:
@@ -38,14 +39,13 @@ def labels_of(
         coarse = np.array(COARSE[dataset])[labels]
         first = dict.fromkeys(roster[:half], labels)
         second = dict.fromkeys(roster[half:], coarse)
-        chosen = {"split": first | second, "first": first, "second": second}
-        if tasks not in chosen:
-            raise ConfigError(f'data.tasks: there is no "{tasks}"', hint="use split, first, second")
-        by_client = chosen[tasks]
+        by_task = {"split": first | second, "first": first, "second": second}
+        by_client = by_task[tasks]
     if only is not None:
-        if only not in by_client:
+        names = [name.strip() for name in only.split(",")]
+        if unknown := [name for name in names if name not in by_client]:
             raise ConfigError(
-                f'data.labels_at: there is no "{only}"', hint=f"use {', '.join(by_client)}"
+                f'data.labels_at: there is no "{unknown[0]}"', hint=f"use {', '.join(by_client)}"
             )
-        by_client = {only: by_client[only]}
+        by_client = {name: by_client[name] for name in names}
     return by_client

@@ -65,16 +65,21 @@ class ResultsFile:
     def append(self, case: Case, settings: str, engine: str, results: Iterable[Result]) -> None:
         """Write the results of a run, each line at once and down to the disk."""
         for result in results:
-            line = {
-                **result,
-                "engine": engine,
-                "key": case.key(),
-                "settings": settings,
-                "changes": dict(case.changes),
-            }
-            text = json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n"
-            os.write(self._file, text.encode())
-            os.fsync(self._file)
+            self.append_line(
+                {
+                    **result,
+                    "engine": engine,
+                    "key": case.key(),
+                    "settings": settings,
+                    "changes": dict(case.changes),
+                }
+            )
+
+    def append_line(self, line: Line) -> None:
+        """Write one line at once and down to the disk."""
+        text = json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n"
+        os.write(self._file, text.encode())
+        os.fsync(self._file)
 
     def _cut_torn_line(self) -> None:
         """Take away what a crash has left of a last line: what follows has to start a new one."""

@@ -11,25 +11,23 @@ from laser_vfl.core.metrics import f1, f1_over_clients
 from laser_vfl.data.sets import DataSet
 
 Array = npt.NDArray[Any]
-Decisions = Mapping[str, tuple[Array, Array]]
+Predicted = Mapping[str, tuple[Array, Array]]
 
 
 def paper_score(
     method: str,
     dataset: DataSet,
     roster: Sequence[str],
-    decisions: Decisions,
+    predicted: Predicted,
     seen: npt.NDArray[np.bool_],
     truth: Mapping[str, Array],
 ) -> tuple[float, dict[str, float | None]]:
     """Return the score of a federation and of each client.
 
+    `predicted` has classes of the data set, and which samples each client holds.
     Accuracy is averaged over the clients that hold a sample, then over samples; F1 over clients,
     each on the samples that it holds.
     """
-    predicted = {
-        name: (_classes(dataset, values), held) for name, (values, held) in decisions.items()
-    }
     if method == "standard":
         predicted = _told_to_all(predicted, dataset.num_classes, roster, seen)
         truth = dict.fromkeys(roster, next(iter(truth.values())))
@@ -50,12 +48,8 @@ def paper_score(
     return float((right[count > 0] / count[count > 0]).mean()), by_client
 
 
-def _classes(dataset: DataSet, values: Array) -> Array:
-    return values.astype(np.int64) if dataset.task == "multiclass" else (values > 0).astype(int)
-
-
 def _told_to_all(
-    predicted: Decisions, num_classes: int, roster: Sequence[str], seen: npt.NDArray[np.bool_]
+    predicted: Predicted, num_classes: int, roster: Sequence[str], seen: npt.NDArray[np.bool_]
 ) -> dict[str, tuple[Array, Array]]:
     """Standard VFL: all clients hear what the active party predicts; where it cannot, all guess."""
     ((active, _),) = predicted.values()

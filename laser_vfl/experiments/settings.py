@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
-from laser_vfl.config.learning import ClassWeights, ModelConfig, OptimizerConfig
+from laser_vfl.config.learning import ClassWeights, ModelConfig, OptimizerConfig, Scaling
 from laser_vfl.config.loading import load_config
 from laser_vfl.config.places import KeyPath, Places, Position
 from laser_vfl.config.problems import problem
@@ -27,6 +27,7 @@ METHODS = (
     "plug",
     "vfedtrans",
 )
+CLIENT_DATA = ("class_weights", "scaling")
 SECTIONS = ("training", "model", "optimizer", "data")
 
 PTrain = float | Literal["beta"]
@@ -45,7 +46,7 @@ class RunSettings:
     @property
     def client_data(self) -> Mapping:
         """What of `data` belongs into a client's file."""
-        return {key: value for key, value in self.data.items() if key == "class_weights"}
+        return {key: value for key, value in self.data.items() if key in CLIENT_DATA}
 
     @property
     def client_model(self) -> Mapping:
@@ -162,17 +163,26 @@ class ExperimentConfig(ConfigFile, Differences):
                 yield ("methods", method, "clients", key), layer
 
 
-class _DataChoices(Section):
+class DataChoices(Section):
+    """What can be chosen about data; what is not a client's is for experiments alone."""
+
     class_weights: ClassWeights = "none"
+    scaling: Scaling = "standard"
     augment: Annotated[int, Field(strict=True, ge=0, le=16)] = 0
     """By how many pixels whole images are moved, and mirrored, before they are cut."""
+    labels_at: Annotated[str, Field(strict=True, examples=["bank"])] | None = None
+    tasks: Annotated[Literal["split", "first", "second"], Field(examples=["split"])] | None = None
+    max_train: Annotated[int, Field(strict=True, ge=1, examples=[3000])] | None = None
+    max_test: Annotated[int, Field(strict=True, ge=1, examples=[3000])] | None = None
+    missing_together: Annotated[int, Field(strict=True, ge=1)] = 1
+    """How many samples miss the same blocks, drawn once for all of them."""
 
 
 class _Merged(Section):
     training: TrainingSettings
     model: ModelConfig
     optimizer: OptimizerConfig
-    data: _DataChoices
+    data: DataChoices
 
 
 def _number(text: str) -> float | None:

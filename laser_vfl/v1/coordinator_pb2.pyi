@@ -202,6 +202,7 @@ class TrainingSettings(_message.Message):
     MAX_LOSS_WEIGHT_FIELD_NUMBER: _builtins.int
     DROP_PROBABILITY_FIELD_NUMBER: _builtins.int
     DISTILLATION_EPOCHS_FIELD_NUMBER: _builtins.int
+    SHUFFLE_FIELD_NUMBER: _builtins.int
     method: _builtins.str
     representation_dim: _builtins.int
     batch_size: _builtins.int
@@ -223,6 +224,7 @@ class TrainingSettings(_message.Message):
     max_loss_weight: _builtins.float
     drop_probability: _builtins.float
     distillation_epochs: _builtins.int
+    shuffle: _builtins.str
     def __init__(
         self,
         *,
@@ -246,10 +248,11 @@ class TrainingSettings(_message.Message):
         max_loss_weight: _builtins.float = ...,
         drop_probability: _builtins.float = ...,
         distillation_epochs: _builtins.int = ...,
+        shuffle: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "batching", b"batching", "checkpoint_every", b"checkpoint_every", "distillation_epochs", b"distillation_epochs", "drop_probability", b"drop_probability", "epochs", b"epochs", "loss_divisor", b"loss_divisor", "loss_scale", b"loss_scale", "loss_weighting", b"loss_weighting", "masked_gradients", b"masked_gradients", "max_loss_weight", b"max_loss_weight", "max_norm", b"max_norm", "method", b"method", "preset", b"preset", "representation_dim", b"representation_dim", "seed", b"seed", "step_timeout_s", b"step_timeout_s", "subset_weight", b"subset_weight", "task_sampling", b"task_sampling", "wire_precision", b"wire_precision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "batching", b"batching", "checkpoint_every", b"checkpoint_every", "distillation_epochs", b"distillation_epochs", "drop_probability", b"drop_probability", "epochs", b"epochs", "loss_divisor", b"loss_divisor", "loss_scale", b"loss_scale", "loss_weighting", b"loss_weighting", "masked_gradients", b"masked_gradients", "max_loss_weight", b"max_loss_weight", "max_norm", b"max_norm", "method", b"method", "preset", b"preset", "representation_dim", b"representation_dim", "seed", b"seed", "shuffle", b"shuffle", "step_timeout_s", b"step_timeout_s", "subset_weight", b"subset_weight", "task_sampling", b"task_sampling", "wire_precision", b"wire_precision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -158,6 +158,13 @@ def test_a_real_federation_for_a_run(tmp_path):
     assert "- Engine: grpc." in done.stdout
 
 
+def test_a_real_federation_does_not_guess_for_those_that_have_no_head(tmp_path):
+    asked = ["--dataset", "digits", "--methods", "standard", "--p-test", "0.1", "--engine", "grpc"]
+    done = run("table", "--out", tmp_path, *asked, "--seeds", "1", "--no-plot")
+    assert done.returncode == 2
+    assert "scores Standard VFL only where no block is missing" in done.stderr
+
+
 def test_a_table_of_two_epochs_with_the_oracle_interrupted_and_resumed(tmp_path):
     asked = ["table", "--dataset", "digits", "--methods", "local,laser", "--seeds", "1"]
     asked += ["--p-train", "0,0.5", "--p-test", "0,0.5", "--epochs", "2", "--jobs", "1"]

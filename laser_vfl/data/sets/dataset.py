@@ -1,11 +1,13 @@
 """A data set of the paper: its samples, and how they are cut into one block for each client."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from laser_vfl.core.randomness import Purpose, random_permutation
 
 Task = Literal["multiclass", "binary"]
 Metric = Literal["accuracy", "f1"]
@@ -28,6 +30,13 @@ class Samples:
         """Return some of the samples."""
         static = tuple(group[chosen] for group in self.static)
         return Samples(self.features[chosen], self.labels[chosen], static)
+
+    def some(self, most: int | None) -> "Samples":
+        """Return at most so many of the samples, in their order."""
+        if most is None or most >= len(self):
+            return self
+        order = random_permutation(len(self), seed=0, purpose=Purpose.FEWER_SAMPLES, moment=0)
+        return self.part(order.argsort() < most)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +63,10 @@ class DataSet:
     test: Samples
     notes: tuple[str, ...]
     cut: Cut = field(repr=False)
+
+    def reduced(self, max_train: int | None, max_test: int | None) -> "DataSet":
+        """Return a data set of at most so many samples, drawn by chance, the same every time."""
+        return replace(self, train=self.train.some(max_train), test=self.test.some(max_test))
 
     def blocks(self, num_clients: int) -> Blocks:
         """Cut every sample into one block for each client, as the paper does."""

@@ -5,7 +5,6 @@ import numpy.typing as npt
 
 from laser_vfl.core.errors import ConfigError
 from laser_vfl.data.sets.dataset import Blocks, Samples
-from laser_vfl.data.standard import Standard
 
 
 def equal_runs(num_features: int, num_clients: int) -> list[slice]:
@@ -23,13 +22,9 @@ def spread(num_features: int, num_clients: int) -> list[npt.NDArray[np.intp]]:
 
 
 def column_blocks(train: Samples, test: Samples, num_clients: int) -> Blocks:
-    """Cut a table (n, features), each column standardised."""
+    """Cut a table (n, features); whoever trains on a block scales it, as with any table."""
     runs = equal_runs(train.features.shape[1], num_clients)
-    standards = [Standard.fit(train.features[:, run], axis=1) for run in runs]
-    return Blocks(
-        [s.apply(train.features[:, run]) for s, run in zip(standards, runs, strict=True)],
-        [s.apply(test.features[:, run]) for s, run in zip(standards, runs, strict=True)],
-    )
+    return Blocks([train.features[:, run] for run in runs], [test.features[:, run] for run in runs])
 
 
 def check_num_clients(num_clients: int, most: int) -> None:

@@ -10,10 +10,11 @@ from laser_vfl.data.sets.dataset import DataSet, Floats, Samples
 
 
 def shifted_blocks(
-    dataset: DataSet, num_clients: int, num_train: int, padding: int, *, seed: int, epoch: int
+    dataset: DataSet, num_clients: int, padding: int, *, seed: int, epoch: int
 ) -> list[Floats]:
     """Return the training blocks of an epoch: images moved and mirrored by chance, then cut."""
-    images = dataset.train.features[:num_train]
+    images = dataset.train.features
+    num_train = len(images)
     height, width = images.shape[-2:]
     words = random_words(3 * num_train, seed=seed, purpose=Purpose.SHIFTS, moment=epoch)
     down, right, mirror = words.reshape(3, num_train) >> np.uint64(16)
@@ -27,6 +28,6 @@ def shifted_blocks(
     which_n = np.arange(num_train)[:, None, None]
     moved_nhwc = padded[which_n, :, rows_nh[:, :, None], columns_nw[:, None, :]]
     moved = np.ascontiguousarray(np.moveaxis(moved_nhwc, -1, 1))
-    samples = Samples(moved, dataset.train.labels[:num_train])
+    samples = Samples(moved, dataset.train.labels)
     # Cut as test samples are, so that they are normalised by the images as they were.
     return dataset.cut(dataset.train, samples, num_clients).test

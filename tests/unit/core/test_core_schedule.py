@@ -140,3 +140,16 @@ def test_places_are_numbers_that_index_rows():
     rows = np.arange(5) * 10
     found = [row for step in schedule.epoch(0) for s in step.segments for row in rows[s.places]]
     assert sorted(found) == [0, 10, 20, 30, 40]
+
+
+@pytest.mark.parametrize("batching", BATCHINGS)
+def test_batches_that_are_shuffled_once_come_again_in_every_epoch(batching):
+    options = {"seed": 3, "batch_size": 8, "batching": batching}
+    groups = (Group(1, 20), Group(3, 30))
+    anew, once = Schedule(groups, **options), Schedule(groups, **options, shuffle="once")
+    first = [places(step) for step in anew.epoch(0)]
+    assert [places(step) for step in once.epoch(0)] == first
+    assert [places(step) for step in once.epoch(4)] == first
+    assert [places(step) for step in anew.epoch(4)] != first
+    steps = once.steps_per_epoch
+    assert [step.number for step in once.epoch(4)] == list(range(4 * steps, 5 * steps))

@@ -1,6 +1,7 @@
 """Feature encodings: what is fitted, what is applied, and what is refused."""
 
 import json
+from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 
@@ -238,3 +239,21 @@ def test_array_json_round_trip():
     encoding = Encoding.fit(block(array))
     copy = Encoding.from_json(json.loads(json.dumps(encoding.to_json(), allow_nan=False)))
     assert copy.apply(block(array)).tobytes() == encoding.apply(block(array)).tobytes()
+
+
+def test_without_scaling_numbers_stay_as_they_are():
+    days = [date(2024, 1, 1), date(2024, 1, 3)]
+    columns = typed(a=[100, None], b=[True, False], when=days, text=["x", "y"])
+    train = replace(columns, spec=replace(SPEC, scaling="none"))
+    encoding = Encoding.fit(train)
+    again = Encoding.from_json(json.loads(json.dumps(encoding.to_json())))
+    for each in (encoding, again):
+        encoded = each.apply(train)
+        assert encoded[:, :2].tolist() == [[100, 1], [0, 0]]
+        assert encoded[:, 2].tolist() == [-1, 1]  # times have no unit that means anything
+
+
+def test_without_scaling_an_array_stays_as_it_is():
+    sequences = np.array([[[3.0, np.nan], [5.0, 7.0]]], dtype=np.float32)
+    table = replace(block(sequences), spec=replace(SPEC, scaling="none"))
+    assert Encoding.fit(table).apply(table).tolist() == [[[3, 0], [5, 7]]]

@@ -72,3 +72,15 @@ def test_what_is_no_probability_is_refused(p):
 def test_wrong_numbers_are_refused(clients, seed, match):
     with pytest.raises(ConfigError, match=match):
         observed_blocks(5, clients, 0.5, seed=seed, table="train")
+
+
+def test_samples_that_miss_the_same_blocks_together_are_spread_by_chance():
+    observed = observed_blocks(1000, 4, 0.5, seed=1, table="train", together=100)
+    drawn = observed_blocks(10, 4, 0.5, seed=1, table="train")
+    patterns, counts = np.unique(observed, axis=0, return_counts=True)
+    expected, times = np.unique(drawn, axis=0, return_counts=True)
+    assert np.array_equal(patterns, expected)
+    assert np.array_equal(counts, 100 * times)
+    assert (np.diff(observed.astype(int), axis=0) != 0).any(axis=1).mean() > 0.5
+    test = observed_blocks(1000, 4, 0.5, seed=1, table="test", together=100)
+    assert not np.array_equal(observed, test)

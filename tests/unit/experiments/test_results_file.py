@@ -7,6 +7,7 @@ from stand_in_engine import run_case
 
 from laser_vfl.core.errors import ConfigError
 from laser_vfl.experiments.case import Case
+from laser_vfl.experiments.cells import outdone
 from laser_vfl.experiments.results_file import ResultsFile, missing, read_lines
 
 CASE = Case("hapt", "laser", 0.5, (0.0, 0.1, "beta"), 3, changes=(("training.epochs", 2),))
@@ -73,3 +74,25 @@ def test_a_directory_that_cannot_be_made_is_an_error_for_people(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="give another --out"):
         ResultsFile(tmp_path / "file" / "out").__enter__()
+
+
+def test_settings_that_were_had_before_count_again(tmp_path):
+    """Otherwise the report would show the scores of other settings than were asked for."""
+
+    def again(settings):
+        lines = read_lines(tmp_path)
+        return outdone([CASE], lines, lambda _: settings, "oracle")
+
+    write(tmp_path, settings="first")
+    assert again("first") == []
+    write(tmp_path, settings="second")
+    found = again("first")
+    assert [(line["settings"], line["p_test"]) for line in found] == [
+        ("first", p) for p in CASE.p_test
+    ]
+    with ResultsFile(tmp_path) as file:
+        for line in found:
+            file.append_line(line)
+    assert again("first") == []
+    assert left(tmp_path, settings="first") == []
+    assert len(again("second")) == 3
