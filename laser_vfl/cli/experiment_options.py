@@ -100,6 +100,8 @@ def parse_changes(epochs: int | None, sets: list[str]) -> Changes:
             raise ConfigError(
                 f"--set: {quoted(name)} is no setting", hint="write it as training.epochs=2"
             )
+        if name in changes:
+            raise ConfigError(f"{name} is given twice", hint="give it once; --epochs sets it, too")
         try:
             changes[name] = yaml.safe_load(value)
         except yaml.YAMLError:

@@ -16,6 +16,7 @@ from laser_vfl.data.sets import load_set
 from laser_vfl.experiments.case import Case
 from laser_vfl.experiments.case_settings import settings_hash
 from laser_vfl.experiments.cells import outdone
+from laser_vfl.experiments.checking import check_case
 from laser_vfl.experiments.costs import Costs
 from laser_vfl.experiments.engines import ENGINES, check_engine
 from laser_vfl.experiments.expansion import Grid, expand
@@ -52,6 +53,8 @@ def run_experiment(kind: str, grid: Grid, options: RunOptions) -> int:
     if options.plot:
         check_matplotlib()
     cases = expand(grid)
+    for case in cases:
+        check_case(case, options.engine)
     hashes = {case.key(): settings_hash(case) for case in cases}
     write_record(options.out, kind, _notes(grid.datasets, options))
     try:

@@ -226,5 +226,8 @@ def _about_shapley(shapley: dict[str, Any]) -> list[str]:
     if unknown:
         named = "; ".join(unknown[:MAX_NAMED])
         more = f" and {len(unknown) - MAX_NAMED} more" if len(unknown) > MAX_NAMED else ""
-        told.append(f"no score for lack of test rows: {named}{more}; values that need it are open")
+        told.append(
+            f"no score: {named}{more}. No test row has these blocks, or the method has no "
+            "predictor for them; values that need it are open"
+        )
     return told

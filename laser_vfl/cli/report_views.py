@@ -152,7 +152,7 @@ def scored(views: Sequence[View]) -> list[View]:
     if view.task is None:
         others = " or ".join(name for name in view.heads if name != view.client)
         raise NotReady(
-            f"{view.client} has no labels, and so no head to report on",
+            f"{view.client} has no head to report on",
             hint=f"ask {others}" if others else "",
         )
     raise NotReady(

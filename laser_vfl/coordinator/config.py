@@ -82,6 +82,12 @@ class CoordinatorConfig(ConfigFile):
                 f"use another method, or at most {MAX_COMBINED} clients",
                 at=("training", "method"),
             )
+        if method == "vfedtrans" and num_clients < 2:
+            raise problem(
+                "vfedtrans learns from pairs of clients, and there is one client",
+                "use method: local",
+                at=("training", "method"),
+            )
         return self
 
     @model_validator(mode="after")

@@ -22,12 +22,17 @@ CHECKED: Final[dict[str, type[BaseModel]]] = {
 }
 
 
+ASKED_FOR: Final = {"training.method": "--methods", "training.seed": "--seeds"}
+
+
 def case_settings(case: Case) -> RunSettings:
     """Return what a run is to be trained with; the seed is the case's own."""
     found = _settings(case.dataset, case.method, case.p_train, case.num_clients)
     merged: dict[str, dict[str, Any]] = {name: dict(found[name]) for name in SECTIONS}
     for name, value in case.changes:
         section, _, key = name.partition(".")
+        if name in ASKED_FOR:
+            raise ConfigError(f"--set: {name} has an option", hint=f"use {ASKED_FOR[name]}")
         if section not in merged or (section == "data" and key not in DataChoices.model_fields):
             raise ConfigError(
                 f"--set: there is no {name}",
@@ -48,7 +53,7 @@ def case_settings(case: Case) -> RunSettings:
 def _changed(settings: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
     """Return settings with one of them changed, which may be within another."""
     key, _, rest = name.partition(".")
-    inner = settings.get(key)
+    inner = settings.get(key, {})
     if rest and isinstance(inner, dict):
         return settings | {key: _changed(inner, rest, value)}
     return settings | {name: value}

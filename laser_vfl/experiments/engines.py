@@ -17,15 +17,18 @@ ENGINES: Final = {
     "stacked": "laser_vfl.experiments.engine:run_case_stacked",
     "grpc": "laser_vfl.cli.experiment_grpc:run_case",
 }
+IN_ONE_PROCESS: Final = ("oracle", "stacked")
 
 
 def check_engine(name: str) -> None:
-    """Refuse a name that can be no engine's."""
+    """Refuse a name that is no engine's."""
     if name not in ENGINES and not re.fullmatch(r"[^\W\d][\w.]*:[^\W\d]\w*", name):
         raise ConfigError(
             f"--engine: there is no {quoted(name)}",
             hint=f"use {', '.join(ENGINES)}, or your own as package.module:function",
         )
+    if name not in ENGINES:
+        engine_named(name)
 
 
 def engine_named(name: str) -> Engine:

@@ -36,6 +36,8 @@ def labels_of(
                 f"{dataset} has no second set of labels", hint=f"use {' or '.join(COARSE)}"
             )
         half = len(roster) // 2
+        if not half:
+            raise ConfigError("two label sets take two clients", hint="use more --clients")
         coarse = np.array(COARSE[dataset])[labels]
         first = dict.fromkeys(roster[:half], labels)
         second = dict.fromkeys(roster[half:], coarse)

@@ -27,7 +27,9 @@ def read_record(directory: Path) -> Record | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConfigError(f"cannot be read ({error.strerror})", where=str(path)) from None
+        raise ConfigError(
+            f"cannot be read ({error.strerror})", where=str(path), hint="give another directory"
+        ) from None
     except (ValueError, KeyError, TypeError):
         raise ConfigError(
             "this is no record of an experiment", where=str(path), hint="give another directory"

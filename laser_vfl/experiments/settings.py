@@ -53,7 +53,7 @@ class RunSettings:
         """`model` for a client's file; it can augment its own block, never whole images."""
         if not self.data.get("augment"):
             return self.model
-        options = {**self.model["representation_options"], "augment": self.data["augment"]}
+        options = {**self.model.get("representation_options", {}), "augment": self.data["augment"]}
         return {**self.model, "representation_options": options}
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from laser_vfl.core.errors import ExitCode, LaserError
 from laser_vfl.experiments.case import Case, Result
-from laser_vfl.experiments.engines import Engine, engine_named
+from laser_vfl.experiments.engines import IN_ONE_PROCESS, Engine, engine_named
 
 STOP_S = 30.0
 """How long a worker may take to end what it has started, such as daemons."""
@@ -129,7 +129,8 @@ def work(connection: Connection, engine: str, data: Path | None) -> None:
     """Run what comes over the connection until it is closed: the whole life of a worker."""
     # Ctrl-C reaches all processes of a terminal; the one that started us decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    if engine not in IN_ONE_PROCESS:  # others may have started what is to be ended
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     os.environ["OMP_NUM_THREADS"] = "1"
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from laser_vfl.core.alignment import ClientAlignment
+from laser_vfl.core.errors import ConfigError
 from laser_vfl.core.joint_components import JointComponents
 from laser_vfl.core.method import Parts
 from laser_vfl.core.place import Place
@@ -23,6 +24,7 @@ class VFedTrans(Local):
 
     def representation(self, parts: Parts, place: Place) -> nn.Module:
         """Build autoencoders, one for each other client, and a model on what they add."""
+        check_num_clients(place.num_clients)
         return Enriched(parts, place)
 
     def scratch(self, place: Place, alignment: ClientAlignment) -> JointComponents | None:
@@ -47,6 +49,15 @@ class VFedTrans(Local):
             if len(met):
                 total = total + functional.mse_loss(code[met], wanted)
         return total
+
+
+def check_num_clients(num_clients: int) -> None:
+    """Refuse a client that is alone."""
+    if num_clients < 2:
+        raise ConfigError(
+            "vfedtrans learns from pairs of clients, and there is one client",
+            hint="use method: local",
+        )
 
 
 class Enriched(nn.Module):

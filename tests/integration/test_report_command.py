@@ -119,7 +119,7 @@ def test_organisations_put_their_reports_together(trained: Trained) -> None:
 
 def test_who_has_no_head_and_who_is_no_client(trained: Trained) -> None:
     process = trained.report(*configs("telco"), exit_code=8)
-    assert "telco has no labels, and so no head to report on; ask bank or shop" in process.stderr
+    assert "telco has no head to report on; ask bank or shop" in process.stderr
     process = trained.report(*configs("coordinator"), exit_code=2)
     assert "no client tells its coordinator how well it predicts" in process.stderr
     process = trained.report(*configs("bank"), "--score", "r2", exit_code=2)

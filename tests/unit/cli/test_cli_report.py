@@ -123,7 +123,7 @@ def test_a_client_without_a_model(site):
 
 def test_a_client_without_labels_or_without_a_test_table(site):
     telco = site.client("telco", manifest_of(2, labels=None, scores=None))
-    assert "telco has no labels" in refused(NotReady, ReportOptions([telco]))
+    assert "telco has no head to report on" in refused(NotReady, ReportOptions([telco]))
     bank = site.client("bank", manifest_of(0, scores=None))
     assert "set `data.test`" in refused(NotReady, ReportOptions([bank]))
 

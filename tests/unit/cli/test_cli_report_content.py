@@ -117,7 +117,7 @@ def test_what_depends_on_an_unknown_score_is_not_given():
     assert report["shapley"]["unknown"] == [THREE]
     assert report["all_blocks"] is None
     assert [point["num_missing"] for point in report["curve"]] == [1, 2]
-    assert any("bank,shop,telco; values that need it" in text for text in sentences(report))
+    assert any("no score: bank,shop,telco. No test row" in text for text in sentences(report))
     # To the bank, its own block is worth something all the same.
     assert report["by_head"]["bank"]["values"][0]["value"] == pytest.approx(0.014)
     assert report["by_head"]["bank"]["values"][1]["value"] is None
@@ -211,9 +211,7 @@ def test_what_does_not_belong_together_is_refused():
 
 def test_who_has_no_scores_is_told_why():
     nobody = view_of(2, THREE, additive, heads=["bank", "shop"], task=None, scores=False)
-    assert "telco has no labels, and so no head to report on; ask bank or shop" in refused(
-        NotReady, [nobody]
-    )
+    assert "telco has no head to report on; ask bank or shop" in refused(NotReady, [nobody])
     untested = view_of(0, THREE, additive, scores=False)
     assert "set `data.test`, and train again" in refused(NotReady, [untested])
     assert "none of bank, telco has scores" in refused(NotReady, [untested, nobody])

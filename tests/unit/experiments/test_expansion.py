@@ -73,6 +73,7 @@ def test_ablation_changes_what_it_names_and_the_user_has_the_last_word():
         ({"seeds_of": "laser=-1"}, "is no number from 0"),
         ({"clients": "4,9"}, '"9" is no number from 1 to 8'),
         ({"sets": ["epochs=3"]}, "is no setting"),
+        ({"epochs": 1, "sets": ["training.epochs=3"]}, "training.epochs is given twice"),
         ({"sets": ["training.epochs=[1, 2]"]}, "cannot be"),
     ],
 )
