@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -12,21 +12,15 @@ from laser_vfl.client.aligning import Aligned, Aligner
 from laser_vfl.client.allocation import freed_memory_returned
 from laser_vfl.client.artifacts import StateDirectory
 from laser_vfl.client.attendance import Attendance, RunLost
-from laser_vfl.client.block import (
-    Block,
-    OwnModels,
-    build_learner,
-    build_models,
-    file_stamps,
-    load_block,
-)
+from laser_vfl.client.block import Block, OwnModels, build_learner, build_models
 from laser_vfl.client.comeback import Comeback
 from laser_vfl.client.config import ClientConfig
 from laser_vfl.client.dry_runs import DryRuns
 from laser_vfl.client.forgotten import Forgotten
 from laser_vfl.client.joining import Wish, join
 from laser_vfl.client.links import Reception
-from laser_vfl.client.listing import NOBODY, Keys, Listing, People, listing
+from laser_vfl.client.listing import Keys
+from laser_vfl.client.own_tables import OwnTables, lists_of
 from laser_vfl.client.peer_server import PeerServer
 from laser_vfl.client.progress import Progress
 from laser_vfl.client.ring_call import RingCall
@@ -89,9 +83,7 @@ class Participation:
         self.roster: tuple[str, ...] = ()
         """The federation's, once this client has registered."""
         self._means = means
-        self._block = block
-        self._is_fresh = True
-        """Whether the block is what the tables hold; not after a time of waiting."""
+        self._tables = OwnTables(means.config, means.keys, means.forgotten, block)
         self._is_known = False
         self._complaint = ""
         self._wish = Wish(wants_run=False, patience_s=means.config.connect_timeout_s)
@@ -121,13 +113,13 @@ class Participation:
         """Take part in runs until cancelled, or in one only."""
         serving, session = self._means.serving, self._means.session
         self._wish.wants_run |= train_now or serving.current is None
-        self._is_fresh = self._wish.wants_run
+        self._tables.is_fresh = self._wish.wants_run
         while True:
             farewell = ""
             try:
                 await self._take_part()
                 if self._retry:
-                    self._retry, self._is_fresh = False, False
+                    self._retry = self._tables.is_fresh = False
                     session.renew()
                     await session.close("the run was lost")
                     continue
@@ -142,7 +134,7 @@ class Participation:
             if once:
                 return
             self._wish.wants_run = False
-            self._is_fresh = False
+            self._tables.is_fresh = False
             await session.close(farewell)
             if farewell:
                 session.renew()  # what this process was in a run, it is not any more
@@ -178,12 +170,14 @@ class Participation:
         self._scheme, self.roster = welcome.scheme, welcome.roster
         self._dry_runs.tell_all(NotReady("the coordinator lost touch", hint="ask again"))
         me = welcome.roster.index(config.name)
-        heads = 1 << me if self._block.labels else 0  # whoever else has labels, this one might
+        heads = (
+            1 << me if self._tables.block.labels else 0
+        )  # whoever else has labels, this one might
         place = Place(me, len(welcome.roster), heads, welcome.settings)
-        build_models(config, self._block, place, self._means.own)
+        build_models(config, self._tables.block, place, self._means.own)
         await self._means.peer_server.expect(welcome.settings, len(welcome.roster))
         if self._is_known:  # so this is not the start, and time has passed
-            self._is_fresh = False
+            self._tables.is_fresh = False
         self._is_known = True
         self.activity = "idle"
 
@@ -193,17 +187,12 @@ class Participation:
         while True:
             try:
                 self._means.aligner.ledger.check(Purpose.RUN)
-                await self._read_tables()
+                await self._tables.refresh()
                 return
             except (DataError, LimitExceeded) as error:
                 self.activity = f"cannot take part in a run: {error}"
                 log.error("%s; trying again", self.activity)
                 await asyncio.sleep(AFTER_FAILURE_S)
-
-    async def _read_tables(self) -> None:
-        if not self._is_fresh or await self._is_outdated():
-            self._block = await asyncio.to_thread(self._load_block)
-            self._is_fresh = True
 
     async def attend(self, call: RingCall) -> Aligned:
         """Take part in an alignment."""
@@ -253,26 +242,13 @@ class Participation:
             return await means.aligner.align(call, scheme, {"serve": newcomers}, known)
         if means.state.has_model(call.id):
             raise ContractError("the coordinator calls to a run that has been")
-        if call.purpose is Purpose.RUN and await self._is_outdated():
-            self._block = await asyncio.to_thread(self._load_block)
-        block = self._block
-        if call.purpose is Purpose.DRY_RUN and (
-            block.stamps != file_stamps(means.config) or await self._is_outdated()
-        ):
-            block = await asyncio.to_thread(self._load_block)
+        if call.purpose is Purpose.RUN:
+            await self._tables.leave_out_forgotten()
+        is_dry = call.purpose is Purpose.DRY_RUN
+        block = await self._tables.as_they_are() if is_dry else self._tables.block
         order = means.keys.order if scheme == "ecdh" else None
-        lists = await asyncio.to_thread(_lists, block, means.serving.served_people, order)
+        lists = await asyncio.to_thread(lists_of, block, means.serving.served_people, order)
         return await means.aligner.align(call, scheme, lists)
-
-    def _load_block(self) -> Block:
-        means = self._means
-        return load_block(means.config, means.keys.digest, means.forgotten)
-
-    async def _is_outdated(self) -> bool:
-        """Whether somebody was forgotten since the tables were read."""
-        forgotten = self._means.forgotten
-        await asyncio.to_thread(forgotten.refresh)
-        return self._block.forgotten != forgotten.stamp
 
     @property
     def unfinished_run(self) -> str:
@@ -281,14 +257,16 @@ class Participation:
 
     async def keep(self, aligned: Aligned, settings: TrainingSettings) -> RunRecord:
         """Put on disk what is needed to come back to a run."""
-        return await self._comeback.keep(aligned, settings, self.roster, self._block)
+        return await self._comeback.keep(aligned, settings, self.roster, self._tables.block)
 
     async def recall(self, run: str) -> RunRecord | None:
         """Return what is needed to come back to a run, if it is there and fits the tables."""
         if run != self._comeback.run or (record := await self._comeback.read()) is None:
             return None
-        await self._read_tables()
-        return record if await self._comeback.fits(record, self.roster, self._block) else None
+        await self._tables.refresh()
+        return (
+            record if await self._comeback.fits(record, self.roster, self._tables.block) else None
+        )
 
     async def _take_part(self) -> None:
         """Take part in one run, from waiting for it to publishing its model."""
@@ -346,7 +324,7 @@ class Participation:
         means, run = self._means, work.record.run
 
         async def when_done() -> None:
-            means.serving.set_block(self._block)
+            means.serving.set_block(self._tables.block)
             await means.serving.edition(run)
             self.activity = "waiting for the others to finish"
 
@@ -367,13 +345,15 @@ class Participation:
         means = self._means
         session = means.session
         heads = record.heads
-        if not heads and self._block.labels is not None:  # of a run that is over; only ours counts
+        if (
+            not heads and self._tables.block.labels is not None
+        ):  # of a run that is over; only ours counts
             heads = (means.config.name,)
 
         def build() -> Learner:
             return build_learner(
                 means.config,
-                self._block,
+                self._tables.block,
                 record.settings,
                 record.roster,
                 heads,
@@ -384,7 +364,13 @@ class Participation:
             )
 
         return Work(
-            means.config, self._block, record, build, means.state, means.own, session.progress
+            means.config,
+            self._tables.block,
+            record,
+            build,
+            means.state,
+            means.own,
+            session.progress,
         )
 
     def _complain(self, error: Exception) -> None:
@@ -409,17 +395,3 @@ class Participation:
             waiter.set_result(None)
         else:
             waiter.set_exception(error)
-
-
-def _lists(block: Block, served: People, order: bytes | None) -> dict[str, Listing]:
-    """List the people of each table; those to serve are everybody whom this client knows."""
-    tables = [table for table in (block.train, block.test) if table is not None]
-    train, *test = [People(table.ids, table.digests) for table in tables]
-    parts = {"train": [train], "test": test, "serve": [train, *test, served]}
-    lists = {}
-    for table, people in parts.items():
-        found = listing(*people, order=order)
-        # Where ids are not compared by digests, only those to serve are found by them later.
-        is_needed = order is None or table == "serve"
-        lists[table] = found if is_needed else replace(found, digests=NOBODY.digests)
-    return lists
