@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 
 HEARTBEAT_INTERVAL = timedelta(seconds=1)
 

@@ -10,6 +10,8 @@ import pytest
 from harness import Authority, Process, Site, free_address
 from people import People
 
+from laser_vfl.wire.protocol import PROTOCOL_VERSION
+
 Config = dict[str, Any]
 
 
@@ -231,7 +233,7 @@ def test_a_client_of_another_protocol_version(standing: Standing) -> None:
         "newer", ["-c", program, "client", "run", "--config", path.name], site.path, "newer"
     )
     site.processes.append(process)
-    _check(process, Mistake(6, "protocol version 5, .* speaks 99"), started=True)
+    _check(process, Mistake(6, f"protocol version {PROTOCOL_VERSION}, .* speaks 99"), started=True)
     _check_unharmed(standing)
 
 
