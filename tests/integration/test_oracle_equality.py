@@ -202,8 +202,14 @@ CASES = {
         observed_sets=12,
         single_rows=True,
     ),
-    "four clients, plug, the second is the active party, scores": Case(
-        {"method": "plug", "batch_size": 16, "epochs": 5, "drop_probability": 0.4},
+    "four clients, plug, the second is the active party, batches drawn once, scores": Case(
+        {
+            "method": "plug",
+            "batch_size": 16,
+            "epochs": 5,
+            "drop_probability": 0.4,
+            "shuffle": "once",
+        },
         {
             "bank": Client(label=None, p_hold=0.5, more={"privacy": {"clip": 1.0, "noise": 0.5}}),
             "shop": Client(p_unlabelled=0.2, optimizer=MOMENTUM),
