@@ -18,6 +18,7 @@ from laser_vfl.core.metrics import accuracy_over_clients, f1_over_clients
 from laser_vfl.experiments.case import Case, Metric, PMiss, Result
 from laser_vfl.experiments.case_settings import case_settings
 from laser_vfl.experiments.names import DATASETS
+from laser_vfl.experiments.settings import DataChoices
 
 TIMEOUT_S = 24 * 3600.0
 
@@ -67,7 +68,7 @@ def _configs(
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return the prepared configurations with the settings of the case, at any free port."""
     settings = case_settings(case)
-    labels_at = settings.data.get("labels_at")
+    labelled = DataChoices.model_validate(settings.data).labelled(names)
     coordinator = _read(out / "coordinator.yaml")
     coordinator["training"] |= settings.training
     coordinator["listen"] = "127.0.0.1:0"
@@ -79,7 +80,7 @@ def _configs(
         config |= {"listen": "127.0.0.1:0", "threads": 1, "log_level": "warning"}
         config |= {"model": settings.client_model, "optimizer": settings.optimizer}
         config["data"] |= settings.client_data
-        if labels_at and name not in str(labels_at).split(","):
+        if name not in labelled:
             config["data"] = {
                 key: value
                 for key, value in config["data"].items()

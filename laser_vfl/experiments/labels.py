@@ -28,7 +28,7 @@ def labels_of(
     With `tasks`, the first half of the roster has the data set's labels and the second half coarser
     ones: split, or only the first or the second half has any.
     """
-    tasks, only = chosen.tasks, chosen.labels_at
+    tasks = chosen.tasks
     by_client = dict.fromkeys(roster, labels)
     if tasks is not None:
         if dataset not in COARSE:
@@ -43,11 +43,4 @@ def labels_of(
         second = dict.fromkeys(roster[half:], coarse)
         by_task = {"split": first | second, "first": first, "second": second}
         by_client = by_task[tasks]
-    if only is not None:
-        names = [name.strip() for name in only.split(",")]
-        if unknown := [name for name in names if name not in by_client]:
-            raise ConfigError(
-                f'data.labels_at: there is no "{unknown[0]}"', hint=f"use {', '.join(by_client)}"
-            )
-        by_client = {name: by_client[name] for name in names}
-    return by_client
+    return {name: by_client[name] for name in chosen.labelled(tuple(by_client))}

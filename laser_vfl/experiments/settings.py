@@ -1,6 +1,6 @@
 """The settings of a run of an experiment, from YAML: a data set's, then a method's differences."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -176,6 +176,17 @@ class DataChoices(Section):
     max_test: Annotated[int, Field(strict=True, ge=1, examples=[3000])] | None = None
     missing_together: Annotated[int, Field(strict=True, ge=1)] = 1
     """How many samples miss the same blocks, drawn once for all of them."""
+
+    def labelled(self, clients: Sequence[str]) -> Sequence[str]:
+        """Return which of these clients have labels."""
+        if self.labels_at is None:
+            return clients
+        names = [name.strip() for name in self.labels_at.split(",")]
+        if unknown := [name for name in names if name not in clients]:
+            raise ConfigError(
+                f'data.labels_at: there is no "{unknown[0]}"', hint=f"use {', '.join(clients)}"
+            )
+        return names
 
 
 class _Merged(Section):
