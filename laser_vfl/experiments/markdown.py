@@ -1,8 +1,11 @@
 """Tables in Markdown, and the notes that belong under them."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from laser_vfl.experiments.case import Changes
 from laser_vfl.experiments.cells import Cells, Value
+from laser_vfl.experiments.names import METHODS
 from laser_vfl.experiments.results_file import Line
 
 NOTHING = "–"
@@ -38,13 +41,15 @@ def notes_under(cells: Cells, notes: Sequence[str]) -> list[str]:
 def _settings_notes(found: Sequence[Line]) -> list[str]:
     notes = []
     every = set.intersection(*(set(line["changes"].items()) for line in found))
-    changes = {
-        tuple(sorted(every if line["variant"] else line["changes"].items())) for line in found
-    }
-    if changed := sorted((change for change in changes if change), key=str):
-        sets = [", ".join(f"{name}={value}" for name, value in change) for change in changed]
-        some = "Some runs" if len(changes) > 1 else "All runs"
-        notes.append(f"{some} have changed settings: {'; or '.join(sets)}.")
+    methods: dict[Changes, set[str]] = defaultdict(set)
+    for line in found:
+        changes = every if line["variant"] else line["changes"].items()
+        methods[tuple(sorted(changes))].add(line["method"])
+    for changed in sorted((each for each in methods if each), key=str):
+        names = ", ".join(name for key, name in METHODS.items() if key in methods[changed])
+        who = "All runs have" if len(methods) == 1 else f"Runs of {names} have"
+        settings = ", ".join(f"{name}={value}" for name, value in changed)
+        notes.append(f"{who} changed settings: {settings}.")
     hashes: dict[tuple[object, ...], set[str]] = {}
     for line in found:
         alike = (line["method"], line["variant"], line["p_train"], line["num_clients"])

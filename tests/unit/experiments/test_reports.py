@@ -70,7 +70,7 @@ def test_changed_and_mixed_settings_are_told():
     first = Case("hapt", "laser", 0.0, (0.0,), 0, changes=(("training.epochs", 2),))
     second = Case("hapt", "laser", 0.0, (0.0,), 1)
     text = report_text(Record("table"), lines_of([first], "a") + lines_of([second], "b", "grpc"))
-    assert "Some runs have changed settings: training.epochs=2." in text
+    assert "Runs of LASER-VFL have changed settings: training.epochs=2." in text
     assert "Seeds with different settings are mixed" in text
     assert "Engine: grpc, oracle." in text
 
