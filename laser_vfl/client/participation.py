@@ -170,9 +170,8 @@ class Participation:
         self._scheme, self.roster = welcome.scheme, welcome.roster
         self._dry_runs.tell_all(NotReady("the coordinator lost touch", hint="ask again"))
         me = welcome.roster.index(config.name)
-        heads = (
-            1 << me if self._tables.block.labels else 0
-        )  # whoever else has labels, this one might
+        has_labels = self._tables.block.labels is not None
+        heads = 1 << me if has_labels else 0  # whoever else has labels, this one might
         place = Place(me, len(welcome.roster), heads, welcome.settings)
         build_models(config, self._tables.block, place, self._means.own)
         await self._means.peer_server.expect(welcome.settings, len(welcome.roster))
@@ -264,9 +263,8 @@ class Participation:
         if run != self._comeback.run or (record := await self._comeback.read()) is None:
             return None
         await self._tables.refresh()
-        return (
-            record if await self._comeback.fits(record, self.roster, self._tables.block) else None
-        )
+        fits = await self._comeback.fits(record, self.roster, self._tables.block)
+        return record if fits else None
 
     async def _take_part(self) -> None:
         """Take part in one run, from waiting for it to publishing its model."""
@@ -345,9 +343,8 @@ class Participation:
         means = self._means
         session = means.session
         heads = record.heads
-        if (
-            not heads and self._tables.block.labels is not None
-        ):  # of a run that is over; only ours counts
+        has_labels = self._tables.block.labels is not None
+        if not heads and has_labels:  # of a run that is over; only ours counts
             heads = (means.config.name,)
 
         def build() -> Learner:

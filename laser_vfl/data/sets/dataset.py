@@ -17,7 +17,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Samples as they were read, before they are cut and normalised."""
+    """Samples as they were read, before they are cut."""
 
     features: npt.NDArray[Any]  # (n, ...) float32; images are uint8, a quarter of the memory
     labels: Integers  # (n,), 0 to classes - 1
@@ -41,7 +41,7 @@ class Samples:
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """One float32 array (n, ...) for each client, normalised with what training samples say."""
+    """One float32 array (n, ...) for each client; tables are as in the files, for it to scale."""
 
     train: list[Floats]
     test: list[Floats]
