@@ -14,7 +14,7 @@ median over the seeds.
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -26,12 +26,19 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
 from laser_vfl.core.alignment import DIGEST_BYTES, ClientAlignment, align_rows
-from laser_vfl.core.learner import Learner, OptimizerSettings, Place, initial_randomness
-from laser_vfl.core.noise import Phase, Release
-from laser_vfl.core.oracle import Member, Oracle
-from laser_vfl.core.plan import plan_step
-from laser_vfl.core.schedule import Schedule
-from laser_vfl.core.settings import TrainingSettings
+from laser_vfl.core.privacy.noise import Phase, Release
+from laser_vfl.core.reference import Member, Oracle
+from laser_vfl.core.schedule.schedule import Schedule
+from laser_vfl.core.schedule.step_plan import plan_step
+from laser_vfl.core.training.layer_randomness import initial_randomness
+from laser_vfl.core.training.learner import (
+    FederationContext,
+    Learner,
+    OptimizerSettings,
+)
+from laser_vfl.core.training.step_models import StepModels
+from laser_vfl.methods.registry import method_named
+from laser_vfl.methods.training_settings import TrainingSettings
 from laser_vfl.models import build_fusion, build_representation
 
 SPY, VICTIM, HEADS = 0, 1, 0b1110
@@ -112,38 +119,61 @@ DATA: dict[str, Callable[[int], Data]] = {
 }
 
 
-class Spy(Learner):
-    """Keeps what it is told: each head's gradient, and the sum of all."""
+class SpyModels(StepModels):
+    """Records each head's gradient of a representation, and the sum of all."""
 
-    def __init__(self, *arguments: Any, **keys: Any) -> None:
-        super().__init__(*arguments, **keys)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.sum_bd = torch.empty(0)
         self.each_bd: list[torch.Tensor] = []
 
-    def represent(self, inputs: torch.Tensor, step: int) -> torch.Tensor:
-        """Represent, and listen to what comes back in all."""
-        own_bd = super().represent(inputs, step)
+    def represent(
+        self, inputs: torch.Tensor, step: int, patterns: Sequence[int] = ()
+    ) -> torch.Tensor:
+        """Represent a batch, and record the sum of the gradients that come back for it."""
+        own_bd = super().represent(inputs, step, patterns)
         self.each_bd = []
-        _listen(own_bd, self._hear_sum)
+        _record(own_bd, self._keep_sum)
         return own_bd
 
-    def released(self, own_bd: torch.Tensor, phase: Phase, step: int) -> torch.Tensor:
-        """Let out a copy for one head, and listen to what comes back from it."""
-        if own_bd.requires_grad:
-            place = len(self.each_bd)
-            self.each_bd.append(torch.empty(0))
-            _listen(own_bd, lambda gradient_bd: self._hear(place, gradient_bd))
-        return super().released(own_bd, phase, step)
+    def record_next(self, own_bd: torch.Tensor) -> None:
+        """Record the gradient that comes back from one more head."""
+        place = len(self.each_bd)
+        self.each_bd.append(torch.empty(0))
+        _record(own_bd, lambda gradient_bd: self._keep(place, gradient_bd))
 
-    def _hear(self, place: int, gradient_bd: torch.Tensor) -> None:
+    def _keep(self, place: int, gradient_bd: torch.Tensor) -> None:
         self.each_bd[place] = gradient_bd.clone()
 
-    def _hear_sum(self, gradient_bd: torch.Tensor) -> None:
+    def _keep_sum(self, gradient_bd: torch.Tensor) -> None:
         self.sum_bd = gradient_bd.clone()
 
 
-def _listen(tensor: torch.Tensor, hear: Callable[[torch.Tensor], None]) -> None:
-    tensor.register_hook(hear)  # type: ignore[no-untyped-call]
+class Spy(Learner):
+    """An attacking client."""
+
+    in_steps = SpyModels
+    in_place: SpyModels
+
+    @property
+    def sum_bd(self) -> torch.Tensor:
+        """The gradients of all heads, added up."""
+        return self.in_place.sum_bd
+
+    @property
+    def each_bd(self) -> list[torch.Tensor]:
+        """The gradient of each head."""
+        return self.in_place.each_bd
+
+    def released(self, own_bd: torch.Tensor, phase: Phase, step: int) -> torch.Tensor:
+        """Release a copy for one head, and record the gradient that comes back from it."""
+        if own_bd.requires_grad:
+            self.in_place.record_next(own_bd)
+        return super().released(own_bd, phase, step)
+
+
+def _record(tensor: torch.Tensor, keep: Callable[[torch.Tensor], None]) -> None:
+    tensor.register_hook(keep)  # type: ignore[no-untyped-call]
 
 
 def measure(data: Data, protection: Protection, seed: int, epochs: int) -> dict[str, float]:
@@ -179,8 +209,8 @@ def measure(data: Data, protection: Protection, seed: int, epochs: int) -> dict[
             )
             assert plan is not None
             oracle.step(number, EVERYONE)
-            told_bd = spy.sum_bd if protection.masked else spy.each_bd[VICTIM - 1]
-            gradients_nd[plan.rows] = told_bd.double().numpy()
+            received_bd = spy.sum_bd if protection.masked else spy.each_bd[VICTIM - 1]
+            gradients_nd[plan.rows] = received_bd.double().numpy()
         by_norm.append(_norm_attack(gradients_nd, data.is_positive[: data.num_train]))
         by_direction.append(
             _direction_attack(gradients_nd, data.is_positive[: data.num_train], is_known)
@@ -244,12 +274,13 @@ def _learner(
     if protection.clip is not None:
         release = Release(protection.clip, protection.noise, bytes([client]) * 32)
     return (Spy if client == SPY else Learner)(
-        Place(client, NUM_CLIENTS, HEADS, settings),
+        FederationContext(client, NUM_CLIENTS, HEADS, settings),
         representation,
         head,
         task="binary" if is_binary else "multiclass",
         optimizer=OptimizerSettings(name="adam", lr=0.01),
         release=release,
+        method=method_named(settings.method),
     )
 
 

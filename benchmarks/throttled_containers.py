@@ -4,6 +4,7 @@ Needs what tests/containers needs: a Docker engine, root, and the script that ho
 The results are in benchmarks/README.md.
 """
 
+import argparse
 import json
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from throttled import measure, write_override
 
 def main() -> None:
     """Build, train, and print the figures."""
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     try:
         engine = open_engine()
     except NoEngine as reason:

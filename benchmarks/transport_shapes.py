@@ -30,9 +30,9 @@ import grpc
 import torch
 from torch import nn
 
+from laser_vfl.observability.tcp_counters import tcp_bytes_sent
+from laser_vfl.transport.tensor_codec import TensorSpec, decode_tensor, encode_tensor
 from laser_vfl.v1 import peer_pb2 as pb
-from laser_vfl.wire.tensors import TensorSpec, decode_tensor, encode_tensor
-from laser_vfl.wire.traffic import tcp_bytes_sent
 
 SHAPES = {
     "oracle": "all clients in one process, one after another: what the ratio is taken over",

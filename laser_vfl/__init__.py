@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 from laser_vfl.core.release import __version__
 
 if TYPE_CHECKING:
-    from laser_vfl.client.notebook import Client
+    from laser_vfl.client.python_api import Client
     from laser_vfl.remote.predictor import Predictor
     from laser_vfl.simulation import Simulation, simulate
 
 __all__ = ["Client", "Predictor", "Simulation", "__version__", "simulate"]
 
 _ROOMS = {
-    "Client": "laser_vfl.client.notebook",
+    "Client": "laser_vfl.client.python_api",
     "Predictor": "laser_vfl.remote.predictor",
     "Simulation": "laser_vfl.simulation",
     "simulate": "laser_vfl.simulation",

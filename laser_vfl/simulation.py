@@ -1,6 +1,7 @@
 """A whole federation in one process, for research: the same core as the daemons, no network."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,16 +12,18 @@ import torch
 
 from laser_vfl.core.alignment import DIGEST_BYTES, align_rows
 from laser_vfl.core.errors import DataError
-from laser_vfl.core.evaluation import decide
-from laser_vfl.core.learner import Learner, OptimizerSettings, initial_randomness
-from laser_vfl.core.method import Parts
-from laser_vfl.core.metrics import r2
-from laser_vfl.core.oracle import Member, Oracle
-from laser_vfl.core.place import Place
-from laser_vfl.core.settings import TrainingSettings
+from laser_vfl.core.evaluation.metrics import r2
+from laser_vfl.core.evaluation.subset_scores import decide
+from laser_vfl.core.federation_context import FederationContext
+from laser_vfl.core.method import ModelParts
+from laser_vfl.core.privacy.keystream import KEY_BYTES, subkey
+from laser_vfl.core.reference import Member, Oracle
 from laser_vfl.core.subsets import has, mask_of
-from laser_vfl.data import Encoding, LabelEncoding, Table, TableSpec
-from laser_vfl.methods import method_named
+from laser_vfl.core.training.layer_randomness import initial_randomness
+from laser_vfl.core.training.learner import Learner, OptimizerSettings
+from laser_vfl.data import Encoding, KnownLabels, LabelEncoding, PrivateLabels, Table, TableSpec
+from laser_vfl.methods.registry import method_named
+from laser_vfl.methods.training_settings import TrainingSettings
 from laser_vfl.models import build_fusion, build_representation
 
 Array = npt.NDArray[Any]
@@ -42,6 +45,9 @@ class Simulation:
     a row that is NaN throughout is a block that the client does not have. `labels` is one array for
     all clients, or a mapping with an array for each client that has labels. `training` takes the
     keys of `training` in a coordinator's configuration.
+
+    With `label_epsilon`, each client randomises its labels as `privacy.labels` does, before it
+    trains: among the classes, or between the bounds, that it has. Secrets come from the seed.
     """
 
     trainer: type[Oracle] = Oracle
@@ -58,6 +64,7 @@ class Simulation:
         class_weights: str = "none",
         scaling: str = "standard",
         optimizer: OptimizerSettings | None = None,
+        label_epsilon: float | None = None,
         **training: Any,
     ) -> None:
         self._models = (representation, tuple(hidden), fusion)
@@ -66,6 +73,7 @@ class Simulation:
             "id", "label", scaling=scaling, task=task, class_weights=class_weights
         )
         self._optimizer = optimizer
+        self._label_epsilon = label_epsilon
         defaults = {"representation_dim": 32, "batch_size": 128, "epochs": 20}
         self.settings = TrainingSettings.model_validate(defaults | training)
         self._method = method_named(self.settings.method)
@@ -81,7 +89,7 @@ class Simulation:
         by_client = _labels_by_client(labels, tuple(arrays), _num_samples(arrays))
         self.roster = tuple(arrays)
         labelled = mask_of(k for k, name in enumerate(self.roster) if name in by_client)
-        self._heads = self._method.heads(labelled)
+        self._heads = self._method.blocks.heads(labelled)
         held = {name: np.flatnonzero(_observed(array)) for name, array in arrays.items()}
         alignments = align_rows([_digests(rows) for rows in held.values()])
         self._encodings: dict[str, Encoding] = {}
@@ -151,9 +159,10 @@ class Simulation:
         representation, hidden, fusion = self._models
         width, method = self.settings.representation_dim, self._method
         encoding = self._encodings[name] = Encoding.fit(table)
-        labels = LabelEncoding.fit(table, self._spec) if table.labels is not None else None
+        labels = self._label_encoding(table) if table.labels is not None else None
+        private = self._private_labels(name)
         num_outputs = labels.num_outputs if labels else 0
-        parts = Parts(
+        parts = ModelParts(
             lambda shape: build_representation(
                 representation,
                 input_shape=shape,
@@ -168,29 +177,47 @@ class Simulation:
             num_outputs,
             labels.classes if labels else (),
         )
-        place = Place(client, len(self.roster), self._heads, self.settings, alignment.groups)
+        context = FederationContext(
+            client, len(self.roster), self._heads, self.settings, alignment.groups
+        )
         has_head = has(self._heads, client)
         with initial_randomness(self.settings.seed, client):
-            model = method.representation(parts, place)
-            head = method.fusion(parts, place) if has_head else None
+            model = method.models.representation(parts, context)
+            head = method.models.fusion(parts, context) if has_head else None
         task = labels.task if labels is not None else "multiclass"
         learner = Learner(
-            place,
+            context,
             model,
             head,
             task=task,
             optimizer=self._optimizer,
+            label_noise=private.noise(labels) if private and labels else None,
             method=method,
-            scratch=method.scratch(place, alignment),
+            scratch=method.preparation.state(context, alignment),
         )
         inputs = torch.from_numpy(encoding.apply(table))
         if labels is None or not has_head:
             return Member(learner, alignment, inputs)
         self._labels[name] = labels
         self._classes[name] = _classes(labels, table)
-        targets, labelled = labels.apply(table)
+        targets, labelled = private.told(table, labels) if private else labels.apply(table)
         weights = torch.from_numpy(labels.weights(targets, labelled))
         return Member(learner, alignment, inputs, torch.from_numpy(targets), weights)
+
+    def _label_encoding(self, table: Table) -> LabelEncoding:
+        labels = LabelEncoding.fit(table, self._spec)
+        if self._label_epsilon is None or labels.task != "regression":
+            return labels
+        assert table.labels is not None
+        numbers = table.labels.cast(pl.Float64).drop_nans().drop_nulls().to_numpy()
+        known = KnownLabels(bounds=(float(numbers.min()), float(numbers.max())))
+        return LabelEncoding.fit(table, replace(self._spec, known=known))
+
+    def _private_labels(self, name: str) -> PrivateLabels | None:
+        if self._label_epsilon is None:
+            return None
+        seed = self.settings.seed.to_bytes(KEY_BYTES, "little", signed=True)
+        return PrivateLabels(self._label_epsilon, subkey(seed, b"simulation", name.encode()))
 
     def decisions(self, blocks: Blocks) -> dict[str, tuple[Array, Array]]:
         """Return, for each head, a decision for each sample and which samples it holds.
@@ -220,17 +247,17 @@ class Simulation:
     def _decisions(self, name: str, shown: dict[str, Array], held: dict[str, Array]) -> Array:
         """Return what the head of a client decides, 0 for samples that it does not hold."""
         learner, mine = self._learners[name], held[name]
-        place, method = learner.place, learner.method
+        context, method = learner.context, learner.method
         answers = {}
         for k, other in enumerate(self.roster):
-            if has(method.asks(place), k):
-                both, columns = mine & held[other], self._learners[other].columns(place.client)
+            if has(method.blocks.asks(context), k):
+                both, columns = mine & held[other], self._learners[other].columns(context.client)
                 rows = shown[other] if columns is None else shown[other][:, columns.numpy()]
                 answers[k] = (np.flatnonzero(both[mine]), rows[both[held[other]]])
-        fused_nd, _ = method.fuse(shown[name], answers, place)
+        fused_nd, _ = method.prediction.fuse(shown[name], answers, context)
         decisions = np.zeros(len(mine), dtype=np.float32)
         with learner.evaluating():
-            outputs_no = method.answers(
+            outputs_no = method.prediction.answers(
                 learner.models["fusion"], torch.from_numpy(fused_nd), learner.task
             )
         decisions[mine] = decide(learner.task, outputs_no.float()).numpy()

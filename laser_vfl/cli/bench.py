@@ -1,6 +1,8 @@
-"""`bench`: the options of the benchmarks."""
+"""`bench`: the options of the benchmarks, and how their figures are printed."""
 
-from typing import Annotated
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -21,9 +23,16 @@ def bench_align(
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Measure a private alignment against the bare multiplications that it consists of."""
-    from laser_vfl.cli.bench_align import BenchOptions, run_bench_align
+    from laser_vfl.bench.alignment_bench import AlignmentBenchOptions, measure_alignment
 
-    run_bench_align(BenchOptions(ids, clients, repeats), as_json=output is Format.JSON)
+    found = measure_alignment(AlignmentBenchOptions(ids, clients, repeats))
+    if output is Format.JSON:
+        print(json.dumps(found))
+        return
+    from rich.console import Console
+
+    for size in found["sizes"]:
+        Console().print(", ".join(f"{key} {value}" for key, value in size.items()))
 
 
 @bench_app.command("predict")
@@ -33,9 +42,9 @@ def bench_predict(
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Time predictions of a real federation beside bare gRPC and one process."""
-    from laser_vfl.cli.bench_predict import BenchOptions, run_bench_predict
+    from laser_vfl.bench.prediction_bench import PredictionBenchOptions, measure_predictions
 
-    run_bench_predict(BenchOptions(requests, clients), as_json=output is Format.JSON)
+    _print(measure_predictions(PredictionBenchOptions(requests, clients)), output, width=32)
 
 
 @bench_app.command("recover")
@@ -49,10 +58,9 @@ def bench_recover(
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Time how a real federation goes on when a client crashes or hangs, and comes back."""
-    from laser_vfl.cli.bench_recover import BenchOptions, run_bench_recover
+    from laser_vfl.bench.recovery_bench import RecoveryBenchOptions, measure_recovery
 
-    options = BenchOptions(repeats, clients, steps, deadline)
-    run_bench_recover(options, as_json=output is Format.JSON)
+    _print(measure_recovery(RecoveryBenchOptions(repeats, clients, steps, deadline)), output)
 
 
 @bench_app.command("step")
@@ -61,12 +69,15 @@ def bench_step(
     repeats: Annotated[int, typer.Option(min=1, help="Repetitions; medians are reported.")] = 3,
     clients: Annotated[int, typer.Option(min=1, max=16, help="How many organisations.")] = 4,
     tls: Annotated[bool, typer.Option("--tls", help="Time it with mutual TLS, too.")] = False,
+    pipeline: Annotated[
+        int, typer.Option(min=0, max=7, help="Steps under way besides the oldest one.")
+    ] = 0,
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Time a training step of a real federation against the single-process oracle."""
-    from laser_vfl.cli.bench_step import BenchOptions, run_bench_step
+    from laser_vfl.bench.step_bench import StepBenchOptions, measure_steps
 
-    run_bench_step(BenchOptions(steps, repeats, clients, tls), as_json=output is Format.JSON)
+    _print(measure_steps(StepBenchOptions(steps, repeats, clients, tls, pipeline)), output)
 
 
 @bench_app.command("tasks")
@@ -76,6 +87,28 @@ def bench_tasks(
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Time all tasks of a head at once against one after another, and 8 clients against 4."""
-    from laser_vfl.cli.bench_tasks import BenchOptions, run_bench_tasks
+    from laser_vfl.bench.tasks_bench import FEW, MANY, TasksBenchOptions, measure_tasks
 
-    run_bench_tasks(BenchOptions(steps, repeats), as_json=output is Format.JSON)
+    found = measure_tasks(TasksBenchOptions(steps, repeats))
+    if output is Format.JSON:
+        print(json.dumps(found))
+        return
+    print(
+        f"{MANY} clients, paper's preset: {found['batched_ms']:.2f} ms a step with all tasks at "
+        f"once, {found['looped_ms']:.2f} ms one after another: {found['loop_to_batched']:.2f}×"
+    )
+    print(
+        f"a client's step: {found['few_ms']:.3f} ms with {FEW} clients, "
+        f"{found['many_ms']:.3f} ms with {MANY}: {found['many_to_few']:.2f}×"
+    )
+
+
+def _print(found: Mapping[str, Any], output: Format, *, width: int = 24) -> None:
+    """Print figures as one JSON object, or as a line each."""
+    if output is Format.JSON:
+        print(json.dumps(found))
+        return
+    from rich.console import Console
+
+    for key, value in found.items():
+        Console().print(f"{key:{width}} {value}")

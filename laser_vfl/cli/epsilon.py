@@ -1,4 +1,4 @@
-"""`epsilon`: what noise on representations promises, before anybody trains with it."""
+"""`epsilon`: the privacy loss of noise on representations, before anybody trains with it."""
 
 import json
 

@@ -10,10 +10,22 @@ from typing import Annotated
 import typer
 
 from laser_vfl.cli.bench import bench_app
-from laser_vfl.cli.certs import certs_app
-from laser_vfl.cli.data import data_app
-from laser_vfl.cli.experiment import experiment_app
-from laser_vfl.cli.options import Format, FormatOption, Score
+from laser_vfl.cli.certs.certs_command import certs_app
+from laser_vfl.cli.data.data_command import data_app
+from laser_vfl.cli.experiment.experiment_command import experiment_app
+from laser_vfl.cli.options import (
+    CaPath,
+    CertPath,
+    CoordinatorAddress,
+    Format,
+    FormatOption,
+    KeyPath,
+    OwnConfigPath,
+    Score,
+    StartTimeout,
+)
+from laser_vfl.cli.runs.runs_command import runs_app
+from laser_vfl.cli.tokens.tokens_command import tokens_app
 from laser_vfl.core.errors import ExitCode, LaserError
 from laser_vfl.core.release import __version__
 
@@ -32,16 +44,14 @@ client_app = typer.Typer(help="The client daemon of one organisation.", no_args_
 app.add_typer(coordinator_app, name="coordinator")
 app.add_typer(client_app, name="client")
 app.add_typer(certs_app, name="certs")
+app.add_typer(tokens_app, name="tokens")
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
 app.add_typer(experiment_app, name="experiment")
+app.add_typer(runs_app, name="runs")
 
 
 ConfigPath = Annotated[Path, typer.Option("--config", help="The YAML file of this daemon.")]
-OwnConfigPath = Annotated[
-    Path | None,
-    typer.Option("--config", help="The YAML file of a daemon here, to ask it as its owner."),
-]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Allow plaintext; only on loopback, to try things out.")
 ]
@@ -53,9 +63,6 @@ MetricsListen = Annotated[
         help="Where to serve metrics for Prometheus, in place of metrics_listen.",
     ),
 ]
-CaPath = Annotated[Path | None, typer.Option("--ca", help="The authority to trust, for TLS.")]
-CertPath = Annotated[Path | None, typer.Option("--cert", help="The certificate to show, for TLS.")]
-KeyPath = Annotated[Path | None, typer.Option("--key", help="The key of the certificate.")]
 
 
 def main() -> None:
@@ -71,7 +78,7 @@ def main() -> None:
 
 
 def _end_cleanly_on_sigterm() -> None:
-    """Hold from the first moment, before the daemon takes over, and after it has let go."""
+    """End with 0 on SIGTERM also before the daemon handles signals, and after it has stopped."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.OK))
 
 
@@ -96,12 +103,11 @@ def coordinator_run(
 ) -> None:
     """Serve a federation until SIGTERM."""
     _end_cleanly_on_sigterm()
-    from laser_vfl.cli.daemons import listening_at, run_until_signal, say_ready
-    from laser_vfl.config.loading import load_config
-    from laser_vfl.coordinator.config import CoordinatorConfig
+    from laser_vfl.cli.daemon_config import load_coordinator_config
+    from laser_vfl.cli.daemon_process import listening_at, run_until_signal, say_ready
     from laser_vfl.coordinator.daemon import run_coordinator
 
-    settings = listening_at(metrics_listen, load_config(config, CoordinatorConfig))
+    settings = listening_at(metrics_listen, load_coordinator_config(config))
     ready = say_ready("coordinator", settings.federation)
     run_until_signal(
         run_coordinator(settings, insecure=insecure, ready=ready), "coordinator", settings.log_level
@@ -119,11 +125,10 @@ def client_run(
 ) -> None:
     """Train with the federation, then stay up, until SIGTERM."""
     _end_cleanly_on_sigterm()
-    from laser_vfl.cli.daemons import importing, listening_at, run_until_signal, say_ready
-    from laser_vfl.client.config import ClientConfig
-    from laser_vfl.config.loading import load_config
+    from laser_vfl.cli.daemon_config import load_client_config
+    from laser_vfl.cli.daemon_process import importing, listening_at, run_until_signal, say_ready
 
-    settings = listening_at(metrics_listen, load_config(config, ClientConfig))
+    settings = listening_at(metrics_listen, load_client_config(config))
     with importing():
         from laser_vfl.client.daemon import run_client
 
@@ -138,7 +143,9 @@ def client_run(
 
 @app.command()
 def predict(
-    ids: Annotated[Path, typer.Option(help='A CSV file: its column "id", or its only one.')],
+    ids: Annotated[
+        Path, typer.Option(help='A CSV file: its only column, data.id of --config, or "id".')
+    ],
     config: OwnConfigPath = None,
     client: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Where a client predicts.")
@@ -149,6 +156,12 @@ def predict(
     out: Annotated[
         Path | None, typer.Option(help="Write rows to this .csv or .parquet, not to stdout.")
     ] = None,
+    require_blocks: Annotated[
+        bool,
+        typer.Option(
+            "--require-blocks", help="Fail if a sample lacks a block of a client that is up."
+        ),
+    ] = False,
     output: FormatOption = Format.TEXT,
     ca: CaPath = None,
     cert: CertPath = None,
@@ -161,9 +174,21 @@ def predict(
     ] = None,
 ) -> None:
     """Predict the samples of a file with a running client and whichever peers answer."""
-    from laser_vfl.cli.predict import PredictOptions, run_predict
+    from laser_vfl.cli.predict.predict_command import PredictOptions, run_predict
 
-    options = PredictOptions(ids, client, config, deadline, out, ca, cert, key, token_file, name)
+    options = PredictOptions(
+        ids,
+        client=client,
+        config=config,
+        deadline=deadline,
+        out=out,
+        require_blocks=require_blocks,
+        ca=ca,
+        cert=cert,
+        key=key,
+        token_file=token_file,
+        name=name,
+    )
     run_predict(options, as_json=output is Format.JSON)
 
 
@@ -190,13 +215,11 @@ def status(
 @app.command()
 def retrain(
     config: OwnConfigPath = None,
-    coordinator: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The coordinator to ask.")
-    ] = None,
+    coordinator: CoordinatorAddress = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="The new run's seed; drawn if left out.")
     ] = None,
-    timeout: Annotated[str, typer.Option(help="How long to wait for the start.")] = "60s",
+    timeout: StartTimeout = "60s",
     output: FormatOption = Format.TEXT,
     ca: CaPath = None,
     cert: CertPath = None,
@@ -221,7 +244,7 @@ def align(
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Show how many samples have which blocks, with the daemons up."""
-    from laser_vfl.cli.align import AlignOptions, run_align
+    from laser_vfl.cli.align.align_command import AlignOptions, run_align
 
     options = AlignOptions(config, dry_run, plot, timeout)
     run_align(options, as_json=output is Format.JSON)
@@ -244,7 +267,7 @@ def report(
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Show what each subset of blocks can do, and what each block is worth."""
-    from laser_vfl.cli.report import ReportOptions, run_report
+    from laser_vfl.cli.report.report_command import ReportOptions, run_report
 
     options = ReportOptions(config, with_reports, score, out)
     run_report(options, as_json=output is Format.JSON)
@@ -287,7 +310,7 @@ def doctor(
     config: ConfigPath, insecure: Insecure = False, output: FormatOption = Format.TEXT
 ) -> None:
     """Check what a daemon needs, from its files to its peers; nothing is changed."""
-    from laser_vfl.cli.doctor import run_doctor
+    from laser_vfl.cli.doctor.doctor_command import run_doctor
 
     raise typer.Exit(run_doctor(config, insecure=insecure, as_json=output is Format.JSON))
 
@@ -347,7 +370,7 @@ def plan(
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Say what a run will send and how long it will take, before it is started."""
-    from laser_vfl.cli.plan import PlanOptions, run_plan
+    from laser_vfl.cli.plan.plan_command import PlanOptions, run_plan
 
     options = PlanOptions(
         config=config,
@@ -381,6 +404,6 @@ def demo(
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Train a federation of real processes on loopback; show what each subset can do."""
-    from laser_vfl.cli.demo import DemoOptions, run_demo
+    from laser_vfl.cli.demo.demo_command import DemoOptions, run_demo
 
     run_demo(DemoOptions(clients, p_miss, epochs, seed, keep), as_json=output is Format.JSON)

@@ -4,15 +4,20 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from laser_vfl.cli.daemon_config import (
+    DaemonConfig,
+    load_client_config,
+    load_coordinator_config,
+    load_daemon_config,
+)
 from laser_vfl.client.config import ClientConfig
 from laser_vfl.config.address import Address
-from laser_vfl.config.loading import is_of, load_config
-from laser_vfl.config.tls import TlsFiles
+from laser_vfl.config.shared_sections import TlsFiles
 from laser_vfl.coordinator.config import CoordinatorConfig
 from laser_vfl.core.errors import AddressError, ConfigError
 from laser_vfl.remote.calls import Access, access_to
-from laser_vfl.wire.credentials import CredentialFiles, load_credentials
-from laser_vfl.wire.identity import Identity, client_of, coordinator_of
+from laser_vfl.security.credentials import CredentialFiles, load_credentials
+from laser_vfl.security.identity import Identity, client_of, coordinator_of
 
 LISTENING = "listening.json"
 """Where a daemon writes, in its state directory, which addresses it has."""
@@ -22,7 +27,7 @@ LISTENING = "listening.json"
 class OwnDaemon:
     """A daemon that this person runs; `config` says of which kind it is."""
 
-    config: ClientConfig | CoordinatorConfig
+    config: DaemonConfig
     path: Path
     address: str
     access: Access
@@ -32,7 +37,7 @@ class OwnDaemon:
         """Where it says that its metrics are."""
         try:
             found = json.loads((self.config.state / LISTENING).read_text("utf-8"))["metrics"]
-        except (OSError, ValueError, LookupError, TypeError):
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return None
         return str(found)
 
@@ -45,38 +50,38 @@ class OwnDaemon:
         return _not_up(self.config, self.path, f"nobody answers at {self.address}")
 
 
+@dataclass(frozen=True)
+class OwnClient(OwnDaemon):
+    """A client that this person runs."""
+
+    config: ClientConfig
+
+
 def own_daemon(path: Path) -> OwnDaemon:
     """Return the daemon of a configuration, of either kind, reached with its own certificate."""
-    config: ClientConfig | CoordinatorConfig
-    if is_of(path, CoordinatorConfig, ClientConfig):
-        config = load_config(path, CoordinatorConfig)
-        me = coordinator_of(config.federation)
-        address = _address(config, config.listen, path, "listen")
-    else:
-        config = load_config(path, ClientConfig)
-        me = client_of(config.federation, config.name)
-        address = _address(config, config.predict_listen, path, "predict")
-    return OwnDaemon(config, path, str(address), _access(config.tls, me))
+    return _reached(load_daemon_config(path), path)
 
 
-def own_client(path: Path) -> OwnDaemon:
+def own_client(path: Path) -> OwnClient:
     """Return the same, of a client."""
-    daemon = own_daemon(path)
-    if isinstance(daemon.config, CoordinatorConfig):
-        raise ConfigError(
-            "this is the configuration of a coordinator", where=str(path), hint="give a client's"
-        )
-    return daemon
+    config = load_client_config(path)
+    daemon = _reached(config, path)
+    return OwnClient(config, path, daemon.address, daemon.access)
 
 
 def own_coordinator(path: Path) -> OwnDaemon:
     """Return the same, of a coordinator."""
-    daemon = own_daemon(path)
-    if isinstance(daemon.config, ClientConfig):
-        raise ConfigError(
-            "this is the configuration of a client", where=str(path), hint="give the coordinator's"
-        )
-    return daemon
+    return _reached(load_coordinator_config(path), path)
+
+
+def _reached(config: DaemonConfig, path: Path) -> OwnDaemon:
+    if isinstance(config, CoordinatorConfig):
+        me = coordinator_of(config.federation)
+        address = _address(config, config.listen, path, "listen")
+    else:
+        me = client_of(config.federation, config.name)
+        address = _address(config, config.predict_listen, path, "predict")
+    return OwnDaemon(config, path, str(address), _access(config.tls, me))
 
 
 def _access(tls: TlsFiles | None, me: Identity) -> Access:
@@ -85,22 +90,20 @@ def _access(tls: TlsFiles | None, me: Identity) -> Access:
     return access_to(load_credentials(CredentialFiles(**tls.model_dump()), me), me)
 
 
-def _address(
-    config: ClientConfig | CoordinatorConfig, address: Address, path: Path, key: str
-) -> Address:
+def _address(config: DaemonConfig, address: Address, path: Path, key: str) -> Address:
     """Return where to dial a daemon on this machine; with port 0 it has left a note by that key."""
     if address.port == 0:
         try:
             text = (config.state / LISTENING).read_text("utf-8")
             address = Address(address.host, Address.parse(json.loads(text)[key]).port)
-        except (OSError, ValueError, LookupError, TypeError, ConfigError):
+        except (OSError, ValueError, LookupError, TypeError, RecursionError, ConfigError):
             raise _not_up(config, path, "it has left no address in its state") from None
     if address.is_wildcard:
         address = Address("127.0.0.1", address.port)
     return address
 
 
-def _not_up(config: ClientConfig | CoordinatorConfig, path: Path, why: str) -> AddressError:
+def _not_up(config: DaemonConfig, path: Path, why: str) -> AddressError:
     kind = "client" if isinstance(config, ClientConfig) else "coordinator"
     name = config.name if isinstance(config, ClientConfig) else config.federation
     return AddressError(

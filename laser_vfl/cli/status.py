@@ -8,12 +8,16 @@ from typing import Any
 from rich.console import Console
 
 from laser_vfl.cli.own_daemon import own_daemon
-from laser_vfl.cli.predict_summary import GUESSED
-from laser_vfl.cli.tables import add_row, new_table, say
+from laser_vfl.cli.predict.predict_summary import GUESSED
+from laser_vfl.cli.terminal_tables import add_row, new_table, say
 from laser_vfl.client.config import ClientConfig
+from laser_vfl.client.work_progress import duration_text
 from laser_vfl.core.errors import ConfigError
 from laser_vfl.remote.calls import client_access, coordinator_access
 from laser_vfl.remote.operations import client_status, coordinator_status
+
+WORK = {"alignment": "aligning", "tables": "reading tables"}
+"""Long work before a run, and what it is called."""
 
 NUM_LETTERS = 8
 """Enough of a run to tell it from others in a table."""
@@ -64,13 +68,24 @@ def print_federation(status: dict[str, Any], console: Console) -> None:
         say(console, f"training run {status['run']} with seed {status['seed']}")
         if status["waiting_for"]:
             say(console, f"training waits for {', '.join(status['waiting_for'])}")
+    elif under_way := work_lines(status):
+        for line in under_way:
+            say(console, line)
     elif status["wanted"]:
         waiting_for = ", ".join(status["waiting_for"])
         say(console, f"the next run {f'waits for {waiting_for}' if waiting_for else 'starts now'}")
     else:
         say(console, "no run is wanted or under way")
+    for client in status["requests"]:
+        how = f"it starts after `laser-vfl runs approve {client}`"
+        say(console, f"{client} asks for a run; {how}")
+    if status["next_run_at"]:
+        say(console, f"next run by the schedule at {local_time(status['next_run_at'])}")
     if status["last_run"]:
         say(console, f"last run {status['last_run']}: {status['last_outcome']}")
+    if status["held_run"]:
+        who = ", ".join(status["held_by"])
+        say(console, f"run {status['held_run']} is not served yet; held back by {who}")
     table = new_table("client", "up", "doing", ">step", "model", "head", ">has block")
     for client in status["clients"]:
         steps = f"{client['next_step']} of {client['num_steps']}" if client["num_steps"] else ""
@@ -78,17 +93,58 @@ def print_federation(status: dict[str, Any], console: Console) -> None:
             table,
             client["client"],
             "yes" if client["up"] else "no",
-            client["activity"] if client["up"] else "",
+            _doing(client),
             steps,
             (client["model_run"] or "")[:NUM_LETTERS],
             "yes" if client["has_head"] else "",
             _share(client["num_samples"], status["num_samples"]),
         )
     console.print(table)
+    for line in problems(status):
+        say(console, line)
     if status["num_samples"]:
         say(console, f"has block: of {status['num_samples']} training samples of the last run")
     if status["generation"]:
         _print_members(status, console)
+
+
+def work_lines(status: dict[str, Any]) -> list[str]:
+    """Return what the clients align or read before the next run, and how far that is."""
+    lines = []
+    for work, words in WORK.items():
+        of_clients = [c["work"] for c in status["clients"] if c["work"] and c["up"]]
+        parts = [part for part in of_clients if part["work"] == work]
+        if parts:
+            lines.append(work_line(parts, words))
+    return lines
+
+
+def work_line(parts: list[dict[str, Any]], words: str) -> str:
+    """Return how far the same work is at some clients together, and how long the slowest needs."""
+    share = sum(part["done"] for part in parts) / max(sum(part["total"] for part in parts), 1)
+    left_s = max(part["left_s"] for part in parts)
+    return f"{words}: {share:.0%} done, {duration_text(left_s)} left"
+
+
+def _doing(client: dict[str, Any]) -> str:
+    """Return what a client does, and how far it is with that."""
+    if not client["up"]:
+        return ""
+    work = client["work"]
+    if not work or work["work"] not in WORK:
+        return str(client["activity"])
+    return f"{WORK[work['work']]} {work['done'] / max(work['total'], 1):.0%}"
+
+
+def problems(status: dict[str, Any]) -> list[str]:
+    """Return a line for each client that cannot take part in the next run."""
+    lines = []
+    for client in status["clients"]:
+        if client["problem"]:
+            wait_s = client["held_back_s"]
+            again = f"; it is called again in {wait_s:.0f} s" if wait_s else ""
+            lines.append(f"{client['client']} cannot take part: {client['problem']}{again}")
+    return lines
 
 
 def _print_members(status: dict[str, Any], console: Console) -> None:
@@ -105,7 +161,7 @@ def _print_members(status: dict[str, Any], console: Console) -> None:
     for departure in status["departures"]:
         say(
             console,
-            f"{_local_time(departure['at'])} lost {departure['client']} "
+            f"{local_time(departure['at'])} lost {departure['client']} "
             f"(generation {departure['generation']}): {departure['reason']}",
         )
 
@@ -119,6 +175,8 @@ def print_client(status: dict[str, Any], console: Console) -> None:
     """Print the status of a client."""
     about = f"{status['client']} of federation {status['federation']}, release {status['release']}"
     say(console, f"{about}: {status['activity']}")
+    if work := status["work"]:
+        say(console, work_line([work], WORK.get(work["work"], work["work"])))
     if status["training_run"]:
         done = f"step {status['next_step']} of {status['num_steps']}"
         say(console, f"training run {status['training_run']}: {done}")
@@ -139,8 +197,10 @@ def print_client(status: dict[str, Any], console: Console) -> None:
     if model is None:
         say(console, "no model yet")
     else:
-        trained = _local_time(model["trained_at"], "%Y-%m-%d %H:%M")
+        trained = local_time(model["trained_at"], "%Y-%m-%d %H:%M")
         say(console, f"model of run {model['run']}, {trained}, {model['num_steps']} steps")
+    for line in held_lines(status):
+        say(console, line)
     say(
         console,
         f"{status['num_held']} samples held; {status['num_requests']} requests, "
@@ -152,6 +212,17 @@ def print_client(status: dict[str, Any], console: Console) -> None:
         _print_scores(model, status["subsets"], console)
     if status["peers"]:
         _print_peers(status["peers"], console)
+
+
+def held_lines(status: dict[str, Any]) -> list[str]:
+    """Return what to say of a model that a client does not serve yet."""
+    if status["next_model"] is None:
+        return []
+    run = status["next_model"]["run"]
+    if not status["next_is_published"]:
+        return [f"run {run} is held back here; `laser-vfl runs publish {run}` publishes it"]
+    who = ", ".join(status["held_by"]) or "the coordinator to say that all have published it"
+    return [f"run {run} is published here, and not served yet: it waits for {who}"]
 
 
 def _print_scores(model: dict[str, Any], counts: dict[str, int], console: Console) -> None:
@@ -171,7 +242,9 @@ def _print_scores(model: dict[str, Any], counts: dict[str, int], console: Consol
 
 
 def _print_peers(peers: list[dict[str, Any]], console: Console) -> None:
-    table = new_table("peer", "available", ">usual ms", ">had block", ">asked us", ">refused")
+    table = new_table(
+        "peer", "available", ">usual ms", ">had block", ">refused us", ">asked us", ">refused"
+    )
     for peer in peers:
         add_row(
             table,
@@ -179,6 +252,7 @@ def _print_peers(peers: list[dict[str, Any]], console: Console) -> None:
             "yes" if peer["available"] else "no",
             "" if peer["usual_s"] is None else f"{peer['usual_s'] * 1e3:.1f}",
             _share(peer["num_available"], peer["num_wanted"]),
+            peer["num_limited"],
             peer["num_requests"],
             peer["num_refused"],
         )
@@ -188,7 +262,8 @@ def _print_peers(peers: list[dict[str, Any]], console: Console) -> None:
             say(console, f"{peer['client']}: {peer['problem']}")
 
 
-def _local_time(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+def local_time(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """Return a Unix time as a person here reads it."""
     try:
         return time.strftime(form, time.localtime(seconds))
     except (ValueError, OverflowError, OSError):  # others may say anything

@@ -1,5 +1,5 @@
-"""The client daemon of one organisation: its block, its models, its links to the others."""
+"""The client daemon of one organisation: its block, its models, its streams to the others."""
 
-from laser_vfl.wire import speak_only_tls_1_3
+from laser_vfl.transport import speak_only_tls_1_3
 
 speak_only_tls_1_3()

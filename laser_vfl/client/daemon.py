@@ -1,54 +1,72 @@
-"""The client's life: load, build, serve, take part in runs; then drain and leave."""
+"""The client daemon: it loads, builds, serves and takes part in runs; at its end it drains."""
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
-from typing import Self
+from typing import Any, Self
 
 import grpc.aio
+import torch
+from prometheus_client import CollectorRegistry
 
-from laser_vfl.client.aligning import Aligner
-from laser_vfl.client.artifacts import StateDirectory
-from laser_vfl.client.block import NO_MODELS, OwnModels, check_noise, load_block
+from laser_vfl.client.alignment.aligner import Aligner
+from laser_vfl.client.alignment.alignment_ledger import AlignmentLedger
+from laser_vfl.client.alignment.ring import RingServicer
+from laser_vfl.client.client_metrics import ClientMetrics
 from laser_vfl.client.config import ClientConfig
 from laser_vfl.client.device import pick_device
-from laser_vfl.client.forgotten import Forgotten
-from laser_vfl.client.gauges import Gauges
-from laser_vfl.client.ledger import Ledger
-from laser_vfl.client.links import Reception
-from laser_vfl.client.meters import Meters
-from laser_vfl.client.participation import Means, Participation
-from laser_vfl.client.peer_server import PeerServer
-from laser_vfl.client.prediction_service import PredictionService
+from laser_vfl.client.model_building import check_noise
+from laser_vfl.client.own_models import NO_MODELS, OwnModels
+from laser_vfl.client.peers.peer_network import PeerNetwork
 from laser_vfl.client.privacy_budget import check_accountant
-from laser_vfl.client.representing import Representing
-from laser_vfl.client.ring import RingReception
-from laser_vfl.client.serving import Serving
-from laser_vfl.client.session import Introduction, Session
-from laser_vfl.client.tokens import Tokens
-from laser_vfl.core.errors import LaserError
+from laser_vfl.client.privacy_ledger import PrivacyLedger
+from laser_vfl.client.run.own_alignments import OwnAlignments
+from laser_vfl.client.run.resumable_run import ResumableRun
+from laser_vfl.client.run.run_checks import RunChecks
+from laser_vfl.client.run.run_training import RunTraining
+from laser_vfl.client.run.supervisor import RunSupervisor
+from laser_vfl.client.run.trainers import Trainers
+from laser_vfl.client.serving.assembly import Serving
+from laser_vfl.client.serving.models.model_registry import ModelRegistry
+from laser_vfl.client.serving.models.model_store import ModelStore
+from laser_vfl.client.serving.peer_directory import PeerDirectory
+from laser_vfl.client.serving.prediction_service import PredictionService
+from laser_vfl.client.session.coordinator_session import ClientInfo, RunStopped, Session
+from laser_vfl.client.session.failure_notices import STOPPED, failure_notice
+from laser_vfl.client.session.peer_address import DialRule
+from laser_vfl.client.session.progress import Progress
+from laser_vfl.client.status_gauges import StatusGauges
+from laser_vfl.client.storage.state_directory import StateDirectory
+from laser_vfl.client.tables.block import check_before_start
+from laser_vfl.client.tables.own_tables import OwnTables, open_tables
+from laser_vfl.client.waiting_times import WaitingTimes
+from laser_vfl.client.work_progress import WorkProgress
+from laser_vfl.config.test_policy import for_tests
 from laser_vfl.core.release import __version__
 from laser_vfl.models.bfloat16 import avoid_broken_instructions
-from laser_vfl.v1.prediction_pb2_grpc import add_PredictionServicer_to_server
-from laser_vfl.wire.access import Gate
-from laser_vfl.wire.audit import FILE_NAME, Audit, note_certificate
-from laser_vfl.wire.credentials import (
+from laser_vfl.observability.audit_log import FILE_NAME, AuditLog, Refused, note_certificate
+from laser_vfl.observability.background_writer import BackgroundWriter
+from laser_vfl.observability.certificate_end import CertificateEnd
+from laser_vfl.observability.metric_definitions import Owner, registry_of
+from laser_vfl.observability.metrics_page import MetricsPage
+from laser_vfl.security.access import Authorizer
+from laser_vfl.security.application_tokens import Tokens
+from laser_vfl.security.credentials import (
     CredentialFiles,
     Credentials,
     load_credentials,
     plaintext,
 )
-from laser_vfl.wire.frames import add_exchange, add_greet, add_hand_on, add_represent
-from laser_vfl.wire.identity import client_of, coordinator_of
-from laser_vfl.wire.lines import Line
-from laser_vfl.wire.measures import Owner, registry_of
-from laser_vfl.wire.metrics_page import MetricsPage
-from laser_vfl.wire.protocol import RECONNECT
-from laser_vfl.wire.server import Server, start_server
-from laser_vfl.wire.sizes import COORDINATOR_OPTIONS, REQUEST_OPTIONS
-
-PREDICTION = "laser_vfl.v1.Prediction"
+from laser_vfl.security.identity import client_of, coordinator_of
+from laser_vfl.transport.frames import add_hand_on
+from laser_vfl.transport.grpc_status import RefusalPacer
+from laser_vfl.transport.message_limits import COORDINATOR_OPTIONS, REQUEST_OPTIONS
+from laser_vfl.transport.prediction_calls import SERVICE, add_predictions
+from laser_vfl.transport.protocol import PROTOCOL_VERSION, RECONNECT
+from laser_vfl.transport.reloading_channel import ReloadingChannel
+from laser_vfl.transport.server import Server, start_server
+from laser_vfl.v1 import prediction_pb2 as pb
 
 
 async def run_client(
@@ -66,8 +84,8 @@ async def run_client(
             metrics=daemon.metrics_address,
         )
         gc.collect()
-        gc.freeze()  # what is there now stays: no use in looking through it again and again
-        await daemon.participation.run(train_now=exit_after_training, once=exit_after_training)
+        gc.freeze()  # what there is now stays; the collector need not scan it
+        await daemon.run(train_now=exit_after_training, once=exit_after_training)
 
 
 class ClientDaemon:
@@ -76,9 +94,7 @@ class ClientDaemon:
     address: str
     predict_address: str
     metrics_address: str
-    participation: Participation
-    serving: Serving
-    audit: Audit
+    audit: AuditLog
 
     def __init__(self, config: ClientConfig, *, insecure: bool, own: OwnModels = NO_MODELS) -> None:
         self._config = config
@@ -93,134 +109,216 @@ class ClientDaemon:
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        farewell = ""
+        farewell = problem = ""
         if isinstance(error, asyncio.CancelledError):
-            farewell = "it was stopped"
+            farewell = STOPPED
         elif error is not None:
-            farewell = error.message if isinstance(error, LaserError) else "it failed"
-        await asyncio.shield(self._stop(farewell))
+            farewell = failure_notice(error)
+            problem = "" if isinstance(error, RunStopped) else farewell
+        await asyncio.shield(self._stop(farewell, problem))
+
+    async def run(self, *, train_now: bool = False, once: bool = False) -> None:
+        """Take part in runs until cancelled, or in one only."""
+        await self._supervisor.run(train_now=train_now, once=once)
+
+    async def fit(self) -> None:
+        """Want a run, and wait until its model is published."""
+        await self._supervisor.fit()
+
+    async def predict(self, request: pb.PredictRequest) -> pb.PredictResponse:
+        """Answer a request from within this process."""
+        return await self._serving.predict(request)
 
     async def _start(self, stack: AsyncExitStack) -> None:
-        config, own = self._config, self._own
+        config = self._config
         credentials = credentials_of(config, insecure=self._insecure)
-        check_accountant(config)
-        device = pick_device(config.device, where=config.where("device"))
-        if device.type == "cpu" and config.precision == "bfloat16":
-            await asyncio.to_thread(avoid_broken_instructions)
-        state = StateDirectory(config.state, where=config.where("state"))
-        await asyncio.to_thread(stack.enter_context, state.held())
-        audit = self.audit = Audit(config.state / FILE_NAME)
-        stack.callback(audit.note, "stopped", release=__version__)
-        stack.callback(audit.close)
-        meters = Meters()
-        refused = meters.refusals.counted(audit.refused)
-        keys = state.keys(config.id_secret_file)
-        forgotten = Forgotten(config.state, keys, config.federation)
-        block = await asyncio.to_thread(load_block, config, keys.digest, forgotten)
-        await asyncio.to_thread(check_noise, config, block, own)
-        ledger = Ledger(state.path / "alignments.json", config.alignments_per_day)
-        serving = self.serving = Serving(
-            config, state, block, own, credentials, device, keys, ledger, forgotten, meters
+        device = await _check_machine(config)
+        state = await _held_state(config, stack)
+        audit = self.audit = _open_audit_log(config, stack)
+        metrics, times = ClientMetrics(), for_tests(WaitingTimes())
+        refused = metrics.refusals.counted(audit.refused)
+
+        work = WorkProgress(config.name)
+        tables = await asyncio.to_thread(self._open_tables, state, work)
+        spent = await asyncio.to_thread(PrivacyLedger, config)
+        ledger = AlignmentLedger(state.path / "alignments.json", config.alignments_per_day)
+
+        models, dialled = ModelStore(config, state, self._own, device), dial_rule(config)
+        peers = PeerDirectory(config.name, state, credentials, metrics.traffic, dialled.allows)
+        serving = self._serving = Serving(
+            config, state, tables, models, peers, ledger.may_align_ids, metrics, audit
         )
         stack.push_async_callback(serving.close)
         await serving.start()
-        reception, ring_reception = Reception(), RingReception()
-        representing = Representing(serving, audit, meters.traffic)
 
-        def add_peer_calls(grpc_server: grpc.aio.Server) -> None:
-            add_exchange(grpc_server, reception.serve)
-            add_represent(grpc_server, representing.serve)
-            add_hand_on(grpc_server, ring_reception.serve)
-            add_greet(grpc_server, config.federation, config.name)
+        ring = RingServicer()
+        network = PeerNetwork(
+            config, credentials, _peer_calls(serving, ring), refused, metrics.traffic, audit
+        )
+        await self._listen_for_peers(network, serving, stack)
 
-        server = PeerServer(str(config.listen), credentials, add_peer_calls, refused)
-        stack.push_async_callback(server.stop)
-        model = serving.current.model if serving.current else None
-        await server.start(model.settings if model else None, len(model.roster) if model else 0)
-        stack.callback(representing.close)
-        self.address = str(config.advertise or server.address)
-        to = coordinator_of(config.federation)
-        options = [*COORDINATOR_OPTIONS, *RECONNECT]
-        line = Line(str(config.coordinator), credentials, to, options)
-        stack.push_async_callback(line.close)
-        introduction = Introduction(
-            federation=config.federation,
-            client=config.name,
-            address=self.address,
-            has_head=block.labels is not None,
-        )
-        session = self._session = Session(
-            line, introduction, serving.meet, serving.standing, meters
-        )
+        me = ClientInfo(config.federation, config.name, self.address, tables.has_labels)
+        progress = Progress(metrics, work)
+        channel = _coordinator_channel(config, credentials, stack)
+        session = self._session = Session(channel, me, progress, serving, dialled, times)
         aligner = Aligner(
-            config, session, credentials, ring_reception, ledger, audit, meters.traffic
+            config, session, credentials, ring, ledger, audit, metrics.traffic, times, work
         )
         stack.callback(aligner.close)
-        means = Means(
+
+        trainers = Trainers(config, self._own, device, state, progress, metrics, spent)
+        self._supervisor = RunSupervisor(
             config,
-            own,
-            device,
-            credentials,
-            state,
-            session,
-            serving,
-            server,
-            reception,
-            aligner,
-            keys,
-            forgotten,
-            audit,
-            self.address,
-        )
-        self.participation = Participation(means, block)
-        predictions = PredictionService(serving, self.participation, introduction, audit)
-        applications, tokens_file = config.serving.applications, config.serving.tokens_file
-        tokens = Tokens(tokens_file) if tokens_file else None
-        predict_server = await start_server(
-            str(config.predict_listen),
-            credentials,
-            lambda grpc_server: add_PredictionServicer_to_server(predictions, grpc_server),
-            REQUEST_OPTIONS,
-            key="predict_listen",
-            gate=Gate(credentials, applications=applications, tokens=tokens),
-            refused=refused,
-        )
-        stack.push_async_callback(predict_server.stop)
-        self.predict_address = predict_server.address
-        owner = Owner("client", config.name, config.federation, credentials)
-        gauges = Gauges(self.participation, serving, session)
-        page = MetricsPage(registry_of(owner, meters, gauges))
-        await page.start(config.metrics_listen.host, config.metrics_listen.port)
-        stack.push_async_callback(page.stop)
-        self.metrics_address = page.address
-        state.write_listening(
-            listen=server.address, predict=predict_server.address, metrics=page.address
-        )
-        for work in (
-            serving.keep_house(),
-            _announce(predict_server, serving),
-            audit.keep(),
-            credentials.watch(lambda material: note_certificate(audit, material)),
-        ):
-            stack.callback(asyncio.create_task(work).cancel)
-        audit.note(
-            "started",
-            release=__version__,
-            listen=self.address,
-            predict=self.predict_address,
-            metrics=self.metrics_address,
+            session=session,
+            tables=tables,
+            alignments=OwnAlignments(aligner, ledger, tables, serving.registry, state),
+            checks=RunChecks(config, spent),
+            training=RunTraining(config, trainers, session, network, progress, audit, times),
+            resumable=ResumableRun(state),
+            serving=serving.registry,
+            times=times,
         )
 
-    async def _stop(self, farewell: str) -> None:
-        await self._session.close(farewell)
+        predictions = serving.prediction_service(self._supervisor, me)
+        predict_server = await self._serve_predictions(predictions, credentials, refused, stack)
+        gauges = StatusGauges(self._supervisor, serving.report, session)
+        await self._serve_metrics(registry_of(_owner(config, credentials), metrics, gauges), stack)
+        others = {"predict": self.predict_address, "metrics": self.metrics_address}
+        state.write_listening(listen=network.listen_address, **others)
+        _keep_running(
+            stack,
+            serving.follow(),
+            _announce(predict_server, serving.registry),
+            audit.keep(),
+            credentials.watch(lambda material: note_certificate(audit, material)),
+            CertificateEnd(audit).watch(credentials),
+        )
+        audit.note("started", release=__version__, listen=self.address, **others)
+
+    def _open_tables(self, state: StateDirectory, work: WorkProgress) -> OwnTables:
+        """Read the tables, and refuse a model that would make the noise on them worthless."""
+        tables = open_tables(self._config, state, work)
+        check_noise(self._config, tables.block, self._own)
+        return tables
+
+    async def _listen_for_peers(
+        self, network: PeerNetwork, serving: Serving, stack: AsyncExitStack
+    ) -> None:
+        """Open the port for peers, with the limits of the model that is served, if there is one."""
+        stack.push_async_callback(network.stop)
+        stack.callback(serving.close_to_peers)
+        await network.start(*serving.expected_messages())
+        self.address = network.address
+
+    async def _serve_predictions(
+        self,
+        predictions: PredictionService,
+        credentials: Credentials,
+        refused: Refused,
+        stack: AsyncExitStack,
+    ) -> Server:
+        """Open the port for applications and operators."""
+        config = self._config.serving
+        tokens = Tokens(config.tokens_file).application if config.tokens_file else None
+        server = await start_server(
+            str(self._config.predict_listen),
+            credentials,
+            lambda grpc_server: add_predictions(
+                grpc_server,
+                predict=predictions.predict,
+                status=predictions.status,
+                align=predictions.align,
+                publish=predictions.publish,
+            ),
+            REQUEST_OPTIONS,
+            key="predict_listen",
+            authorizer=Authorizer(credentials, applications=config.applications, tokens=tokens),
+            refused=refused,
+            refusals=RefusalPacer(),
+        )
+        stack.push_async_callback(server.stop)
+        self.predict_address = server.address
+        return server
+
+    async def _serve_metrics(self, registry: CollectorRegistry, stack: AsyncExitStack) -> None:
+        """Open the page for Prometheus."""
+        page = MetricsPage(registry)
+        await page.start(self._config.metrics_listen.host, self._config.metrics_listen.port)
+        stack.push_async_callback(page.stop)
+        self.metrics_address = page.address
+
+    async def _stop(self, farewell: str, problem: str) -> None:
+        await self._session.close(farewell, problem)
         await self._stack.aclose()
 
 
-async def _announce(server: Server, serving: Serving) -> None:
+async def _check_machine(config: ClientConfig) -> torch.device:
+    """Return the device to compute on; raise what would fail in the middle of a run."""
+    check_accountant(config)
+    device = pick_device(config.device, where=config.where("device"))
+    await asyncio.to_thread(check_before_start, config)
+    if device.type == "cpu" and config.precision == "bfloat16":
+        await asyncio.to_thread(avoid_broken_instructions)
+    return device
+
+
+async def _held_state(config: ClientConfig, stack: AsyncExitStack) -> StateDirectory:
+    """Return the state directory, locked against other processes until the daemon ends."""
+    state = StateDirectory(config.state, where=config.where("state"))
+    await asyncio.to_thread(stack.enter_context, state.held())
+    return state
+
+
+def _open_audit_log(config: ClientConfig, stack: AsyncExitStack) -> AuditLog:
+    writer = BackgroundWriter()
+    stack.callback(writer.close)
+    audit = AuditLog(config.state / FILE_NAME, run=writer.run)
+    stack.callback(audit.note, "stopped", release=__version__)
+    stack.callback(audit.close)
+    return audit
+
+
+def _peer_calls(serving: Serving, ring: RingServicer) -> Callable[[grpc.aio.Server], None]:
+    """Return what adds the calls of peers that have nothing to do with the steps of a run."""
+
+    def add(server: grpc.aio.Server) -> None:
+        serving.add_peer_calls(server)
+        add_hand_on(server, ring.serve)
+
+    return add
+
+
+def _coordinator_channel(
+    config: ClientConfig, credentials: Credentials, stack: AsyncExitStack
+) -> ReloadingChannel:
+    to = coordinator_of(config.federation)
+    options = [*COORDINATOR_OPTIONS, *RECONNECT]
+    channel = ReloadingChannel(str(config.coordinator), credentials, to, options)
+    stack.push_async_callback(channel.close)
+    return channel
+
+
+def _owner(config: ClientConfig, credentials: Credentials) -> Owner:
+    return Owner("client", config.name, config.federation, credentials, PROTOCOL_VERSION)
+
+
+def _keep_running(stack: AsyncExitStack, *work: Coroutine[Any, Any, None]) -> None:
+    """Start what runs beside everything else until the daemon ends."""
+    for coroutine in work:
+        stack.callback(asyncio.create_task(coroutine).cancel)
+
+
+async def _announce(server: Server, serving: ModelRegistry) -> None:
     """Let the health service of the prediction port say whether there is a model yet."""
-    await server.set_healthy(False, PREDICTION)
+    await server.set_healthy(False, SERVICE)
     await serving.has_model.wait()
-    await server.set_healthy(True, PREDICTION)
+    await server.set_healthy(True, SERVICE)
+
+
+def dial_rule(config: ClientConfig) -> DialRule:
+    """Return which addresses of others a client dials."""
+    own = config.advertise or config.listen
+    return DialRule(own, dial_local=config.dial_local, listen=config.listen)
 
 
 def credentials_of(config: ClientConfig, *, insecure: bool) -> Credentials:

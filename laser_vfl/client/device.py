@@ -29,20 +29,22 @@ def pick_device(name: str, *, where: str = "device") -> torch.device:
     return device
 
 
-def num_threads(wanted: int | Literal["auto"], addresses: Mapping[str, str], me: str) -> int:
-    """Return how many threads to compute with, next to the other clients on this machine."""
-    return fair_threads(addresses[me], list(addresses.values())) if wanted == "auto" else wanted
+def num_threads(
+    wanted: int | Literal["auto"], own_address: str, addresses: Mapping[str, str], me: str
+) -> int:
+    """Return how many threads to compute with; `auto` is a fair share of this machine's cores.
 
-
-def fair_threads(my_address: str, addresses: Sequence[str]) -> int:
-    """Return this client's share of the cores, given which other clients run on the same host.
+    `addresses` are those of the clients that are known, by name. It may be empty, and may lack this
+    client: `own_address` is what decides which of the others run on the same host.
 
     Threads that fight for cores are ruinous: on two cores a default-threaded client was seen ten
     times slower than a single-threaded one.
     """
-    host = my_address.rpartition(":")[0]
-    num_neighbours = sum(address.rpartition(":")[0] == host for address in addresses)
-    return max(1, num_cores() // max(1, num_neighbours))
+    if wanted != "auto":
+        return wanted
+    host = _host(own_address)
+    num_neighbours = sum(_host(addresses[name]) == host for name in addresses if name != me)
+    return max(1, num_cores() // (1 + num_neighbours))
 
 
 def num_cores() -> int:
@@ -54,13 +56,17 @@ def num_cores() -> int:
 def cores_allowed(cgroups: Path, own: Path) -> int | None:
     """Return how many whole cores a container or a service may use; None if there is no limit.
 
-    A limit may stand at this process's own group, which `own` names, or at any above it. Hosts with
-    cgroups of the first version have the two numbers of it in files of their own.
+    A limit may stand at this process's own group, which `own` names, or at any above it. With
+    version 1 of cgroups, its two numbers are in files of their own.
     """
     first = [cgroups / "cpu" / f"cpu.cfs_{name}_us" for name in ("quota", "period")]
     places = [first, *([group / "cpu.max"] for group in _groups(cgroups, own))]
     limits = [limit for files in places if (limit := _limit(files)) is not None]
     return min(limits, default=None)
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0]
 
 
 def _groups(cgroups: Path, own: Path) -> list[Path]:

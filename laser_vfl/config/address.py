@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from laser_vfl.config.problems import problem
+from laser_vfl.config.section import problem
 from laser_vfl.config.text import shown
-from laser_vfl.core.errors import ConfigError
+from laser_vfl.core.errors import AddressError, ConfigError
 
 
 @dataclass(frozen=True)
@@ -123,3 +123,11 @@ def _is_host(host: str) -> bool:
     if _ONLY_NUMBERS.fullmatch(host):
         return _ip(host) is not None
     return len(host) <= 253 and _HOST_NAME.fullmatch(host) is not None
+
+
+def cannot_listen(listen: str, key: str) -> AddressError:
+    """Return the error of an address that cannot be had, under its key of the configuration."""
+    return AddressError(
+        f"cannot listen on {listen}",
+        hint=f"is the port in use, or the address not of this machine? choose another `{key}`",
+    )

@@ -1,7 +1,8 @@
-"""YAML text to plain values with the position of every key, and nothing hidden in them."""
+"""Reads a YAML file: plain values, and the position of every key."""
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NoReturn
 
 import yaml
@@ -11,13 +12,48 @@ from yaml.reader import Reader, ReaderError
 from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
-from laser_vfl.config.places import START, KeyPath, Places, Position
-from laser_vfl.config.reading import position_in
-from laser_vfl.config.syntax import explain_syntax, mark_to_blame
+from laser_vfl.config.key_positions import START, KeyPath, KeyPositions, Position
 from laser_vfl.config.text import one_line, shown
 from laser_vfl.core.errors import ConfigError
 
+MAX_BYTES = 1 << 20
 MAX_DEPTH = 20
+
+
+def read_text(path: Path) -> str:
+    """Return the whole file as UTF-8 text; raise `ConfigError` if it is anything else."""
+    name = one_line(str(path))
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError("no such file", hint="check the path", where=name) from None
+    except IsADirectoryError:
+        raise ConfigError(
+            "is a directory", hint="name the YAML file inside it", where=name
+        ) from None
+    except PermissionError:
+        raise ConfigError(
+            "may not be read by this user", hint="change its permissions or the user", where=name
+        ) from None
+    except OSError as error:
+        reason = (error.strerror or "unknown reason").lower()
+        raise ConfigError(f"cannot be read: {reason}", hint="check the path", where=name) from None
+    if len(content) > MAX_BYTES:
+        raise ConfigError(
+            "is larger than 1 MiB",
+            hint="name a configuration file, not a table or a model",
+            where=name,
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode("utf-8-sig", errors="replace")
+        raise ConfigError(
+            "this is not UTF-8 text",
+            hint="save the file with the encoding UTF-8",
+            where=f"{name}:{position_in(before, len(before))}",
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -25,11 +61,11 @@ class Document:
     """The mapping that a file holds, and where its keys are."""
 
     value: dict[str, object]
-    places: Places
+    key_positions: KeyPositions
 
 
 def parse_document(text: str, file: str) -> Document:
-    """The one mapping in a YAML text; `file` is how errors name it."""
+    """Return the one mapping in a YAML text; `file` is how errors name it."""
     file = one_line(file)
     try:
         root = _Loader(text).get_single_node()
@@ -62,12 +98,12 @@ def parse_document(text: str, file: str) -> Document:
             where=f"{file}:{_position(root.start_mark)}",
         )
     reader = _NodeReader(file)
-    return Document(reader.mapping(root, ()), Places(file, reader.positions))
+    return Document(reader.mapping(root, ()), KeyPositions(file, reader.positions))
 
 
 @dataclass
 class _NodeReader:
-    """Turns nodes to values, noting the position of every key and item on the way."""
+    """Turns YAML nodes into values, and records the position of every key and item."""
 
     file: str
     positions: dict[KeyPath, Position] = field(default_factory=dict)
@@ -98,7 +134,7 @@ class _NodeReader:
                 raise ConfigError(
                     f"this key is already on line {self.positions[key_path].line}",
                     hint="keep one of the two",
-                    where=Places(self.file, {key_path: position}).where(key_path),
+                    where=KeyPositions(self.file, {key_path: position}).where(key_path),
                 )
             self.positions[key_path] = position
             result[key] = self.value(value_node, key_path)
@@ -198,3 +234,66 @@ def _position(mark: yaml.Mark) -> Position:
 
 def _is_null(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.tag == "null"
+
+
+def position_in(text: str, index: int) -> Position:
+    """Return the line and column of a character of `text`."""
+    before = text[:index]
+    return Position(before.count("\n") + 1, index - (before.rfind("\n") + 1) + 1)
+
+
+# PyYAML gives its errors no codes: they can be told apart by their words alone. These are read
+# here only, to explain an error; one that is not recognised is shown as PyYAML wrote it.
+_EXPLANATIONS = (
+    ("'\\t'", "a tab where YAML wants spaces", "indent with spaces"),
+    (
+        "mapping values are not allowed",
+        "a colon that does not fit here",
+        "put text that has a colon and a space in quotes, and check the lines above",
+    ),
+    (
+        "expected <block end>",
+        "this does not fit what stands above it",
+        "align the keys of one mapping, and put all of a quoted text in its quotes",
+    ),
+    (
+        "could not find expected ':'",
+        "a key without its colon",
+        "write key: value, and check that quotes and brackets above are closed",
+    ),
+    ("expected ',' or ']'", "a list that is not closed", "separate items by , and end with ]"),
+    ("expected ',' or '}'", "a mapping that is not closed", "separate keys by , and end with }"),
+    ("unexpected end of stream", "a quote that is not closed", "add the closing quote"),
+    ("but found another document", "a second document", "remove everything from the second --- on"),
+    (
+        "expected the node content",
+        "a value that YAML cannot read",
+        'put it in quotes, as in "[::1]:7000"',
+    ),
+    ("cannot start any token", "a character that cannot start a value", "put the value in quotes"),
+)
+
+
+_BLAMES_START = ("could not find expected ':'", "expected ',' or", "unexpected end of stream")
+"""Errors that the parser notices long after the place where they were made."""
+
+
+def explain_syntax(error: yaml.MarkedYAMLError) -> tuple[str, str]:
+    """Return a message and a hint for an error of the parser."""
+    text = _text(error)
+    for words, message, hint in _EXPLANATIONS:
+        if words in text:
+            return f"not valid YAML: {message}", hint
+    return f"not valid YAML: {one_line(error.problem or 'unknown reason')}", "check this line"
+
+
+def mark_to_blame(error: yaml.MarkedYAMLError) -> yaml.Mark | None:
+    """Return the place where the mistake probably is."""
+    marks = [error.problem_mark, error.context_mark]
+    if any(words in _text(error) for words in _BLAMES_START):
+        marks.reverse()
+    return next((mark for mark in marks if mark is not None), None)
+
+
+def _text(error: yaml.MarkedYAMLError) -> str:
+    return f"{error.context or ''} {error.problem or ''}"

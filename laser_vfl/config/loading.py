@@ -1,15 +1,14 @@
-"""One call from a YAML file to a checked configuration, or to one line that says what is wrong."""
+"""Loads a YAML file as a checked configuration, or says in one line what is wrong."""
 
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from laser_vfl.config.document import parse_document
-from laser_vfl.config.paths import DIRECTORY
-from laser_vfl.config.reading import read_text
+from laser_vfl.config.document import parse_document, read_text
+from laser_vfl.config.field_types import DIRECTORY
 from laser_vfl.config.section import ConfigFile
-from laser_vfl.config.sentences import first_problem
+from laser_vfl.config.validation_errors import first_problem
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -22,15 +21,15 @@ def is_of(path: Path, model: type[BaseModel], other: type[BaseModel]) -> bool:
 
 
 def load_config(path: Path, model: type[M]) -> M:
-    """The configuration in a file; a `ConfigError` that points into it when something is wrong.
+    """Return the configuration in a file, or raise a `ConfigError` that points into it.
 
-    Relative paths in it start at its directory. Nothing but the file itself is opened.
+    Relative paths in the file start at its directory. No other file is opened.
     """
     document = parse_document(read_text(path), str(path))
     try:
         config = model.model_validate(document.value, context={DIRECTORY: path.parent})
     except ValidationError as error:
-        raise first_problem(error, model, document.places) from None
+        raise first_problem(error, model, document.key_positions) from None
     if isinstance(config, ConfigFile):
-        config.remember(document.places)
+        config.remember(document.key_positions)
     return config

@@ -6,12 +6,12 @@ _LONGEST = 60
 
 
 def one_line(text: str) -> str:
-    """`text` with everything that could break or garble a terminal line escaped."""
+    """Return `text` with every character escaped that is not printable."""
     return "".join(c if c.isprintable() else _escaped(c) for c in text)
 
 
 def shown(value: object) -> str:
-    """A value as a person would recognise it from the file."""
+    """Return a value as a person would recognise it from the file, shortened if it is long."""
     match value:
         case None:
             return "nothing"

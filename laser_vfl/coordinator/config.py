@@ -1,24 +1,38 @@
-"""What a coordinator is told: who is in the federation, and how all of them train."""
+"""The configuration of a coordinator: the clients of the federation, and how they train."""
 
+import json
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from laser_vfl.config.address import LOOPBACK, Address, MetricsAddress
-from laser_vfl.config.names import Name
-from laser_vfl.config.paths import RelativePath
-from laser_vfl.config.problems import problem
-from laser_vfl.config.section import ConfigFile, LogLevel, Section
-from laser_vfl.config.tls import TlsFiles
-from laser_vfl.core.purpose import Scheme
-from laser_vfl.core.settings import MAX_COMBINED, TrainingSettings
-from laser_vfl.wire.protocol import MAX_POINTS, MAX_TENSOR_BYTES
-from laser_vfl.wire.sizes import item_bytes
+from laser_vfl.config.field_types import Name, RelativePath
+from laser_vfl.config.section import ConfigFile, LogLevel, Section, problem
+from laser_vfl.config.shared_sections import TlsFiles
+from laser_vfl.core.alignment_purpose import Scheme
+from laser_vfl.methods.training_settings import TrainingSettings
+from laser_vfl.transport.federation_terms import unfit_setting
+from laser_vfl.transport.protocol import MAX_POINTS, MAX_TOTAL_PEOPLE
 
 OnLostClient = Literal["continue", "wait"]
 
+RUN_TERMS = (
+    "alignment",
+    "alignment_timeout_s",
+    "max_people",
+    "max_total_people",
+    "start",
+    "retrain_every_s",
+    "quorum",
+    "on_lost_client",
+    "heartbeat_timeout_s",
+    "restart_grace_s",
+    "max_slowdown",
+)
+"""The keys that decide when a run starts, who takes part and how long it waits."""
 
-class StartRule(Section):
+
+class StartConfig(Section):
     """When to start without the whole roster."""
 
     quorum: Annotated[int, Field(strict=True, ge=1, le=64, examples=[2])]
@@ -44,8 +58,18 @@ class CoordinatorConfig(ConfigFile):
     max_people: Annotated[int, Field(strict=True, ge=1, le=MAX_POINTS, examples=[10_000_000])] = (
         10_000_000
     )
+    max_total_people: Annotated[
+        int, Field(strict=True, ge=1, le=MAX_TOTAL_PEOPLE, examples=[20_000_000])
+    ] = 20_000_000
     metrics_listen: MetricsAddress = LOOPBACK
-    start: StartRule | None = None
+    retrain_every_s: (
+        Annotated[
+            float,
+            Field(strict=True, ge=60, le=31_536_000, allow_inf_nan=False, examples=[86_400]),
+        ]
+        | None
+    ) = None
+    start: StartConfig | None = None
     tls: TlsFiles | None = None
     quorum: Annotated[int, Field(strict=True, ge=1, le=64, examples=[2])] = 1
     on_lost_client: OnLostClient = "continue"
@@ -55,7 +79,15 @@ class CoordinatorConfig(ConfigFile):
     restart_grace_s: Annotated[
         float, Field(strict=True, ge=0, le=604_800, allow_inf_nan=False, examples=[60])
     ] = 60.0
+    max_slowdown: Annotated[
+        float, Field(strict=True, ge=2, le=1_000_000, allow_inf_nan=False, examples=[20])
+    ] = 20.0
     log_level: LogLevel = "info"
+
+    def run_terms(self) -> dict[str, str]:
+        """Return what decides about runs besides `clients` and `training`: JSON by key."""
+        values = self.model_dump(mode="json", include=set(RUN_TERMS))
+        return {key: json.dumps(values[key], sort_keys=True) for key in RUN_TERMS}
 
     @field_validator("clients")
     @classmethod
@@ -68,39 +100,9 @@ class CoordinatorConfig(ConfigFile):
         return clients
 
     @model_validator(mode="after")
-    def _check_method(self) -> "CoordinatorConfig":
-        method, num_clients = self.training.method, len(self.clients)
-        if self.training.masked_gradients and method != "laser":
-            raise problem(
-                f"gradients are not masked with method: {method}",
-                "leave it out, or use method: laser",
-                at=("training", "masked_gradients"),
-            )
-        if method == "combinatorial" and num_clients > MAX_COMBINED:
-            raise problem(
-                f"{num_clients} clients would have {2**num_clients - 1} predictors",
-                f"use another method, or at most {MAX_COMBINED} clients",
-                at=("training", "method"),
-            )
-        if method == "vfedtrans" and num_clients < 2:
-            raise problem(
-                "vfedtrans learns from pairs of clients, and there is one client",
-                "use method: local",
-                at=("training", "method"),
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_frame_size(self) -> "CoordinatorConfig":
-        training = self.training
-        width = training.exchanged_width(len(self.clients))
-        largest = MAX_TENSOR_BYTES // (width * item_bytes(training))
-        if training.batch_size > largest:
-            raise problem(
-                f"expected at most {largest} with rows {width} wide, got {training.batch_size}",
-                "lower it: a frame holds one batch and is limited to 64 MiB",
-                at=("training", "batch_size"),
-            )
+    def _check_training(self) -> "CoordinatorConfig":
+        if unfit := unfit_setting(self.training, len(self.clients)):
+            raise problem(unfit.why, unfit.hint, at=("training", unfit.setting))
         return self
 
     @model_validator(mode="after")

@@ -7,31 +7,41 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
-from laser_vfl.coordinator.alignment import Alignment
-from laser_vfl.coordinator.auditing import note_client, note_excluded, note_subject
-from laser_vfl.coordinator.changes import Departure
+from laser_vfl.atomic_files import replace_file
+from laser_vfl.config.test_policy import for_tests
+from laser_vfl.coordinator.api.audit_events import AuditEvents
+from laser_vfl.coordinator.api.coordinator_metrics import CoordinatorMetrics
+from laser_vfl.coordinator.api.coordinator_service import CoordinatorService
 from laser_vfl.coordinator.config import CoordinatorConfig
-from laser_vfl.coordinator.directives import StartRule
-from laser_vfl.coordinator.federation import Federation
-from laser_vfl.coordinator.history import open_history
-from laser_vfl.coordinator.memory import Memory, fingerprint
-from laser_vfl.coordinator.meters import Meters
-from laser_vfl.coordinator.run import Run
-from laser_vfl.coordinator.service import CoordinatorService
-from laser_vfl.coordinator.store import Store
-from laser_vfl.coordinator.suspicion import Rules
+from laser_vfl.coordinator.rules.alignment.alignment import Alignment
+from laser_vfl.coordinator.rules.alignment.alignment_queue import Alignments
+from laser_vfl.coordinator.rules.federation import Federation
+from laser_vfl.coordinator.rules.federation_observer import FederationObserver, Observers
+from laser_vfl.coordinator.rules.policies import AlignmentPolicy, MembershipPolicy
+from laser_vfl.coordinator.rules.publications import Publications
+from laser_vfl.coordinator.rules.registry import Registry
+from laser_vfl.coordinator.rules.run import Run
+from laser_vfl.coordinator.rules.run_schedule import RunSchedule
+from laser_vfl.coordinator.rules.run_start import RunStart, StartRule
+from laser_vfl.coordinator.storage.database import Store
+from laser_vfl.coordinator.storage.run_history import RunHistory
+from laser_vfl.coordinator.storage.state_persister import StatePersister, fingerprint
 from laser_vfl.core.release import __version__
+from laser_vfl.observability.audit_log import FILE_NAME, AuditLog, note_certificate
+from laser_vfl.observability.background_writer import BackgroundWriter
+from laser_vfl.observability.certificate_end import CertificateEnd
+from laser_vfl.observability.metric_definitions import Owner, registry_of
+from laser_vfl.observability.metrics_page import MetricsPage
+from laser_vfl.private_files import FILE_MODE, keep_private
+from laser_vfl.security.credentials import CredentialFiles, Credentials, load_credentials, plaintext
+from laser_vfl.security.identity import coordinator_of
+from laser_vfl.transport.grpc_status import RefusalPacer
+from laser_vfl.transport.message_limits import COORDINATOR_OPTIONS
+from laser_vfl.transport.protocol import PROTOCOL_VERSION
+from laser_vfl.transport.server import start_server
 from laser_vfl.v1.coordinator_pb2_grpc import add_CoordinatorServicer_to_server
-from laser_vfl.wire.audit import FILE_NAME, Audit, note_certificate
-from laser_vfl.wire.credentials import CredentialFiles, Credentials, load_credentials, plaintext
-from laser_vfl.wire.identity import coordinator_of
-from laser_vfl.wire.measures import Owner, registry_of
-from laser_vfl.wire.metrics_page import MetricsPage
-from laser_vfl.wire.server import start_server
-from laser_vfl.wire.sizes import COORDINATOR_OPTIONS
 
 log = logging.getLogger(__name__)
 
@@ -41,57 +51,28 @@ async def run_coordinator(
 ) -> None:
     """Serve a federation until cancelled. `ready` gets the real addresses once they are bound."""
     credentials = credentials_of(config, insecure=insecure)
-    note, members_of = open_history(config.state, config.where("state"))
-    audit = Audit(config.state / FILE_NAME)
-    meters = Meters(tuple(config.clients))
-
-    def note_everywhere(event: str, subject: Run | Alignment, reason: str) -> None:
-        note(event, subject, reason)
-        note_subject(audit, event, subject, reason)
-        meters.event(event, subject)
-        if event == "started" and config.training.masked_gradients:
-            _warn_of_few_heads(subject)
-
-    def note_left_out(run: Run, departure: Departure, identity: str) -> None:
-        note_excluded(audit, run, departure, identity)
-        meters.excluded(departure.client)
-
-    federation = Federation(
-        config.clients,
-        start=StartRule(config.start.quorum, config.start.after_s) if config.start else None,
-        rules=Rules(
-            config.quorum,
-            config.on_lost_client,
-            config.heartbeat_timeout_s,
-            config.training.step_timeout_s,
-            config.restart_grace_s,
-        ),
-        seed=config.training.seed,
-        new_seed=lambda: secrets.randbits(63),
-        new_run_id=lambda: secrets.token_hex(16),
-        on_event=note_everywhere,
-        on_client=partial(note_client, audit),
-        on_excluded=note_left_out,
-        scheme=config.alignment,
-        members_of=members_of,
-        alignment_timeout_s=config.alignment_timeout_s,
-        max_people=config.max_people,
-        wall_clock=time.time,
-    )
+    writer = BackgroundWriter()
+    audit = AuditLog(config.state / FILE_NAME, run=writer.run)
+    metrics = CoordinatorMetrics(tuple(config.clients))
+    federation = _build_federation(config, audit, metrics, writer)
     store = Store(config.state, where=config.where("state"))
-    memory = Memory(store, fingerprint(config))
-    memory.recall(federation)
-    service = CoordinatorService(config.federation, config.training, federation, memory)
+    await asyncio.to_thread(keep_private, config.state)
+    persister = StatePersister(store, fingerprint(config))
+    persister.recall(federation)
+    service = CoordinatorService(
+        config.federation, config.training, federation, persister, config.run_terms()
+    )
     server = await start_server(
         str(config.listen),
         credentials,
         lambda grpc_server: add_CoordinatorServicer_to_server(service, grpc_server),
         COORDINATOR_OPTIONS,
-        refused=meters.refusals.counted(audit.refused),
+        refused=metrics.refusals.counted(audit.refused),
+        refusals=RefusalPacer(),
     )
-    meters.status = federation.status
-    owner = Owner("coordinator", "coordinator", config.federation, credentials)
-    page = MetricsPage(registry_of(owner, meters))
+    metrics.status = federation.status
+    owner = Owner("coordinator", "coordinator", config.federation, credentials, PROTOCOL_VERSION)
+    page = MetricsPage(registry_of(owner, metrics))
     try:
         await page.start(config.metrics_listen.host, config.metrics_listen.port)
     except BaseException:
@@ -101,27 +82,84 @@ async def run_coordinator(
     _leave_note(config.state, server.address, page.address)
     audit.note("started", release=__version__, listen=server.address, metrics=page.address)
     keeping = asyncio.gather(
-        audit.keep(), credentials.watch(lambda material: note_certificate(audit, material))
+        audit.keep(),
+        credentials.watch(lambda material: note_certificate(audit, material)),
+        CertificateEnd(audit).watch(credentials),
     )
     ready(address=server.address, metrics=page.address)
     try:
         await service.keep_time()
     finally:
         await asyncio.shield(asyncio.gather(server.stop(), page.stop()))
-        store.close()
+        await asyncio.shield(service.settle())
+        await asyncio.shield(persister.close())
         keeping.cancel()
         with suppress(asyncio.CancelledError):
             await keeping
         audit.close()
         audit.note("stopped", release=__version__)
+        writer.close()
         log.info("stopped")
+
+
+def _build_federation(
+    config: CoordinatorConfig,
+    audit: AuditLog,
+    metrics: CoordinatorMetrics,
+    writer: BackgroundWriter,
+) -> Federation:
+    """Build the rules from their parts, with everything that is told what happens."""
+    history = RunHistory(config.state, config.where("state"), writer.run)
+    observers: list[FederationObserver] = [history, AuditEvents(audit), metrics]
+    if config.training.masked_gradients:
+        observers.append(FewHeadsWarning())
+    observer = Observers(*observers)
+    membership_policy = for_tests(
+        MembershipPolicy(
+            config.quorum,
+            config.on_lost_client,
+            config.heartbeat_timeout_s,
+            config.training.step_timeout_s,
+            config.training.pipeline,
+            config.restart_grace_s,
+            config.max_slowdown,
+        )
+    )
+    alignment_policy = for_tests(
+        AlignmentPolicy(config.alignment_timeout_s, config.max_people, config.max_total_people)
+    )
+    start = StartRule(config.start.quorum, config.start.after_s) if config.start else None
+    return Federation(
+        Registry(config.clients, membership_policy),
+        RunStart(
+            config.clients,
+            start,
+            alignment_policy,
+            config.training.seed,
+            new_seed=lambda: secrets.randbits(63),
+            has_trained=history.last_finished_at is not None,
+        ),
+        Alignments(
+            config.clients,
+            config.alignment,
+            alignment_policy,
+            lambda: secrets.token_hex(16),
+            observer,
+            history.members_of,
+        ),
+        membership_policy,
+        observer,
+        wall_clock=time.time,
+        schedule=RunSchedule(config.retrain_every_s, history.last_finished_at),
+        publications=Publications(config.clients, history.finished),
+    )
 
 
 def _leave_note(state: Path, address: str, metrics: str) -> None:
     """Have commands on this machine find the ports, which may be any."""
     note = json.dumps({"listen": address, "metrics": metrics})
     with suppress(OSError):
-        (state / "listening.json").write_text(note, "utf-8")
+        replace_file(state / "listening.json", note.encode(), mode=FILE_MODE)
 
 
 def credentials_of(config: CoordinatorConfig, *, insecure: bool) -> Credentials:
@@ -132,15 +170,21 @@ def credentials_of(config: CoordinatorConfig, *, insecure: bool) -> Credentials:
     return plaintext(config.federation, {"listen": config.listen}, allowed=insecure)
 
 
-def _warn_of_few_heads(subject: Run | Alignment) -> None:
-    """A sum hides its parts only if it has two of them that the receiver does not know."""
-    if not isinstance(subject, Run) or subject.membership is None:
-        return
-    num_heads = len(subject.membership.view.heads)
-    if num_heads < 3:
-        log.warning(
-            "masked_gradients hides nothing %s: only %d of the clients %s labels",
-            "between clients with labels" if num_heads == 2 else "at all",
-            num_heads,
-            "have" if num_heads > 1 else "has",
-        )
+class FewHeadsWarning(FederationObserver):
+    """Warns at the start of a run whose masks hide little or nothing.
+
+    A sum hides its parts only if it has two of them that the receiver does not know.
+    """
+
+    def happened(self, event: str, subject: Run | Alignment, reason: str) -> None:
+        """Count the clients with labels in a run that has started."""
+        if event != "started" or not isinstance(subject, Run):
+            return
+        num_heads = subject.num_heads
+        if num_heads is not None and num_heads < 3:
+            log.warning(
+                "masked_gradients hides nothing %s: only %d of the clients %s labels",
+                "between clients with labels" if num_heads == 2 else "at all",
+                num_heads,
+                "have" if num_heads > 1 else "has",
+            )

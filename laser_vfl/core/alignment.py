@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,12 @@ from laser_vfl.core.subsets import MAX_CLIENTS, clients_in, has
 
 DIGEST_BYTES = 32
 
+BYTES_PER_ENTRY = 64
+"""The most memory that grouping takes for each entry of all lists, the list included."""
+
 Rows = npt.NDArray[np.int64]
+Entries = npt.NDArray[Any]
+"""Entries of all lists, counted through, or places in an order of them, in the smaller type."""
 Digests = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]
 
@@ -55,30 +61,37 @@ def align(digests_by_client: Sequence[Digests | None]) -> list[ClientAlignment]:
         return [ClientAlignment((), {}) for _ in digests_by_client]
 
     # An entry is one client's digest of one sample; entries count through all lists in order.
-    words = np.concatenate([_words(d) for d in digests_by_client if d is not None])
-    order, starts = _sorted_runs(words)
-    del words
-    bits = np.uint64(1) << np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes)
-    mask_of = np.bitwise_or.reduceat(bits[order], starts)
+    # They may be many millions, so nothing is held for longer than it is needed.
+    order, is_first = _sorted_entries(_Digests([d for d in digests_by_client if d is not None]))
+    index = order.dtype
+    starts = np.flatnonzero(is_first)
+    sample_of = np.empty(len(order), dtype=index)
+    sample_of[order] = np.cumsum(is_first, dtype=index) - 1
+    del is_first
+    bit_of = np.array([1 << k for k in range(len(sizes))], dtype=_mask_type(len(sizes)))
+    owner_of = np.repeat(np.arange(len(sizes), dtype=np.uint8), sizes)
+    mask_of = np.bitwise_or.reduceat(bit_of[owner_of[order]], starts)
     lead_of = np.minimum.reduceat(order, starts)
-    sample_of = np.empty(len(order), dtype=np.int64)
-    sample_of[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
+    del order, owner_of, starts
 
-    listed = sample_of[np.sort(lead_of)]
+    lead_of.sort()
+    listed = sample_of[lead_of]
+    del lead_of
     ranked = listed[np.argsort(mask_of[listed], kind="stable")]
-    rank_of = np.empty(len(ranked), dtype=np.int64)
-    rank_of[ranked] = np.arange(len(ranked))
+    rank_of = np.empty(len(ranked), dtype=index)
+    rank_of[ranked] = np.arange(len(ranked), dtype=index)
+    del listed, ranked
     masks, counts = np.unique(mask_of, return_counts=True)
     groups = tuple(Group(int(mask), int(size)) for mask, size in zip(masks, counts, strict=True))
 
-    def told_to(client: int, samples: Rows) -> ClientAlignment:
+    def alignment_of(client: int, samples: Entries) -> ClientAlignment:
         positions = np.argsort(rank_of[samples])
         mine = [g for g, group in enumerate(groups) if has(group.observed, client)]
         ends = np.cumsum([groups[g].size for g in mine], dtype=np.int64)
         return ClientAlignment(groups, dict(zip(mine, np.split(positions, ends), strict=False)))
 
     lists = np.split(sample_of, np.cumsum(sizes)[:-1])
-    return [told_to(client, samples) for client, samples in enumerate(lists)]
+    return [alignment_of(client, samples) for client, samples in enumerate(lists)]
 
 
 def align_rows(digests_by_client: Sequence[Digests | None]) -> list[ClientAlignment]:
@@ -109,15 +122,14 @@ def listing_order(digests: Digests) -> Rows:
 
 def check_distinct(digests: Digests) -> None:
     """Refuse a list that has the same blinded id twice."""
-    num_repeated = len(digests) - _num_distinct(_words(digests))
+    num_repeated = len(digests) - _num_distinct([digests])
     if num_repeated:
         raise ContractError(f"{num_repeated} blinded ids were submitted twice")
 
 
 def num_common(first: Digests, second: Digests) -> int:
     """How many blinded ids two lists, each without repeats, have in common."""
-    words = np.concatenate([_words(first), _words(second)])
-    return len(words) - _num_distinct(words)
+    return len(first) + len(second) - _num_distinct([first, second])
 
 
 def num_shared(alignment: ClientAlignment) -> int:
@@ -138,34 +150,94 @@ def num_held(groups: Sequence[Group], roster: Sequence[str]) -> dict[str, int]:
     return held
 
 
-def _words(digests: Digests) -> Words:
-    return np.ascontiguousarray(digests).view(np.uint64)
+class _Digests:
+    """All lists one after the other, read a word at a time; nothing else is copied."""
+
+    def __init__(self, lists: Sequence[Digests]) -> None:
+        self._words = [np.ascontiguousarray(d).view(np.uint64) for d in lists]
+        self._ends = np.cumsum([len(words) for words in self._words], dtype=np.int64)
+
+    def leading(self) -> Words:
+        """Return the first word of every entry."""
+        return np.concatenate([np.empty(0, np.uint64), *(words[:, 0] for words in self._words)])
+
+    def word(self, number: int, entries: Entries) -> Words:
+        """Return one of the words of some entries."""
+        found = np.empty(len(entries), np.uint64)
+        owner_of = np.searchsorted(self._ends, entries, side="right")
+        for owner, words in enumerate(self._words):
+            mine = owner_of == owner
+            found[mine] = words[entries[mine] - (self._ends[owner] - len(words)), number]
+        return found
+
+    def differ(self, order: Entries, at: Entries) -> npt.NDArray[np.bool_]:
+        """Whether entries, at these places of an order, differ from the ones before them.
+
+        The two share their first word.
+        """
+        differ = np.zeros(len(at), dtype=bool)
+        for start in range(0, len(at), _PIECE):
+            piece = slice(start, start + _PIECE)
+            before, after = order[at[piece] - 1], order[at[piece]]
+            for number in (1, 2, 3):
+                differ[piece] |= self.word(number, before) != self.word(number, after)
+        return differ
 
 
-def _num_distinct(words: Words) -> int:
-    leading = np.sort(words[:, 0])
+_PIECE = 1 << 18
+"""So many entries are compared at a time."""
+
+
+def _num_distinct(lists: Sequence[Digests]) -> int:
+    digests = _Digests(lists)
+    leading = digests.leading()
+    leading.sort()
     if not (leading[1:] == leading[:-1]).any():
-        return len(words)
-    return len(_sorted_runs(words)[1])
+        return len(leading)
+    del leading
+    return int(np.count_nonzero(_sorted_entries(digests)[1]))
 
 
-def _sorted_runs(words: Words) -> tuple[Rows, Rows]:
-    """Return an order that puts equal digests side by side, and where in it each run starts.
+def _sorted_entries(digests: _Digests) -> tuple[Entries, npt.NDArray[np.bool_]]:
+    """Return an order that puts equal digests side by side, and where in it each first one is.
 
     The first word decides alone, unless two different digests share it, which takes bad luck or
-    somebody who wants it.
+    somebody who wants it. Those alone are then sorted by all of their words.
     """
-    order = np.argsort(words[:, 0])
-    leading = words[order, 0]
-    same = np.flatnonzero(leading[1:] == leading[:-1])
-    if any((words[order[same], i] != words[order[same + 1], i]).any() for i in (1, 2, 3)):
-        order = _full_order(words)
-        new = np.zeros(len(words) - 1, dtype=bool)
-        for i in range(4):
-            new |= words[order[1:], i] != words[order[:-1], i]
-    else:
-        new = leading[1:] != leading[:-1]
-    return order, np.concatenate([[0], np.flatnonzero(new) + 1])
+    leading = digests.leading()
+    index = _index_type(len(leading))
+    order = np.argsort(leading).astype(index)
+    is_first = np.ones(len(order), dtype=bool)
+    for at in range(1, len(order), _PIECE):
+        behind, ahead = order[at - 1 : at - 1 + _PIECE], order[at : at + _PIECE]
+        is_first[at : at + _PIECE] = leading[ahead] != leading[behind[: len(ahead)]]
+    del leading
+    same = np.flatnonzero(~is_first).astype(index)
+    differ = digests.differ(order, same)
+    if not differ.any():
+        return order, is_first
+    run_of = np.cumsum(is_first, dtype=index)
+    is_mixed = np.zeros(run_of[-1] + 1, dtype=bool)
+    is_mixed[run_of[same[differ]]] = True
+    mixed = np.flatnonzero(is_mixed[run_of]).astype(index)
+    entries, runs = order[mixed], run_of[mixed]
+    del run_of
+    words = [digests.word(number, entries) for number in (3, 2, 1)]
+    order[mixed] = entries[np.lexsort((*words, runs))]
+    del words, entries, runs, mixed
+    is_first[same] = digests.differ(order, same)
+    return order, is_first
+
+
+def _index_type(num_entries: int) -> npt.DTypeLike:
+    """Return the smaller type, if it can count so many."""
+    return np.int32 if num_entries < 2**31 else np.int64
+
+
+def _mask_type(num_clients: int) -> npt.DTypeLike:
+    """Return the smallest type that has a bit for each client."""
+    types = (np.uint8, np.uint16, np.uint32, np.uint64)
+    return next(kind for kind in types if num_clients <= 8 * np.dtype(kind).itemsize)
 
 
 def _full_order(words: Words) -> Rows:

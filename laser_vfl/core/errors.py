@@ -106,6 +106,10 @@ class TrainingStopped(LaserError):
     exit_code = ExitCode.STOPPED
 
 
+class StateUnwritable(TrainingStopped):
+    """A file of the state directory cannot be written."""
+
+
 class ContractError(LaserError):
     """A peer sent something that the protocol does not allow."""
 
@@ -126,3 +130,7 @@ class LimitExceeded(LaserError):
     def __init__(self, message: str, *, hint: str = "", retry_after_s: float = 1.0) -> None:
         super().__init__(message, hint=hint)
         self.retry_after_s = retry_after_s
+
+
+class TooManyPeople(LimitExceeded):
+    """Another client brings more people to an alignment than this one takes part with."""

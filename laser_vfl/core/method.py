@@ -1,8 +1,11 @@
-"""What a method is: who predicts, from which blocks, which tasks it trains on, how it predicts.
+"""What a method is: the tasks it trains on, and three parts that most methods share.
 
-`Method` is LASER-VFL. The other methods are in `laser_vfl/methods` and say what they do otherwise.
+`BlockUse` says whose blocks are used, `ModelUse` how models are built and run, and `Prediction` how
+a head predicts. A method replaces the parts in which it differs. It may also have stages before the
+training of its heads (`core/preparation.py`). The methods themselves are in `laser_vfl/methods`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,23 +15,22 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from laser_vfl.core.alignment import ClientAlignment
-from laser_vfl.core.fusion import Task, fused_representations
-from laser_vfl.core.joint_components import JointComponents
-from laser_vfl.core.place import Place
-from laser_vfl.core.plan import Plan
-from laser_vfl.core.randomness import Purpose, random_words
+from laser_vfl.core.federation_context import FederationContext
+from laser_vfl.core.preparation import Preparation
+from laser_vfl.core.randomness import RandomStream, random_words
+from laser_vfl.core.schedule.step_plan import Plan
 from laser_vfl.core.subsets import mask_of
-from laser_vfl.core.tasks import Tasks, sample_tasks
+from laser_vfl.core.training.fusion import Task, fused_representations
+from laser_vfl.core.training.task_sampling import Tasks
 
 Rows = npt.NDArray[np.float32]
 Masks = npt.NDArray[np.uint64]
 Answers = Mapping[int, tuple[npt.NDArray[np.integer[Any]] | slice, Rows]]
-"""By client: for which rows of a question its representations are, and these."""
+"""By client: for which rows of a request its representations are, and these."""
 
 
 @dataclass(frozen=True)
-class Parts:
+class ModelParts:
     """How to build one client's models: the plain ones that its configuration names."""
 
     representation: Callable[[tuple[int, ...]], nn.Module]
@@ -41,80 +43,77 @@ class Parts:
     """What a head decides between; none for regression."""
 
 
-class Method:
-    """One representation model and one head a client, which share all subsets of blocks."""
-
-    releases_representations = True
-    """Whether what a client lets out of a sample is one representation, and nothing else."""
+class BlockUse:
+    """Which clients predict, and from which blocks; here, all labelled ones from all blocks."""
 
     def heads(self, labelled: int) -> int:
-        """Return who predicts, of those that have labels."""
+        """Return the clients that predict, of those that have labels."""
         return labelled
 
-    def learns_from(self, observed: int, place: Place) -> int:
+    def learns_from(self, observed: int, context: FederationContext) -> int:
         """Return the blocks that a client works with in training on samples of an observed set.
 
         Its own is among them. 0 means that it leaves such samples out.
         """
         return observed
 
-    def predicts_from(self, observed: int, place: Place) -> int:
-        """Return the same for predicting them."""
+    def predicts_from(self, observed: int, context: FederationContext) -> int:
+        """Return the blocks that a client works with in predicting such samples."""
         return observed
 
-    def asks(self, place: Place) -> int:
-        """Return whom a client asks when it predicts."""
-        return place.everyone & ~(1 << place.client)
+    def asks(self, context: FederationContext) -> int:
+        """Return the clients that a client asks when it predicts."""
+        return context.everyone & ~(1 << context.client)
 
-    def representation(self, parts: Parts, place: Place) -> nn.Module:
-        """Build what turns a client's features into its representation."""
+    def has_predictor(self, subset: int, context: FederationContext) -> bool:
+        """Tell whether a client has a predictor for a subset that it is in."""
+        return True
+
+    def used(self, observed: int, context: FederationContext) -> int:
+        """Return with which subset a sample of an observed set is predicted; 0 is a guess."""
+        return observed
+
+
+class ModelUse:
+    """How a client's models are built and run in training; here, one of each kind."""
+
+    def representation(self, parts: ModelParts, context: FederationContext) -> nn.Module:
+        """Build the representation model."""
         return parts.representation(parts.input_shape)
 
-    def fusion(self, parts: Parts, place: Place) -> nn.Module:
-        """Build what turns representations into outputs."""
+    def fusion(self, parts: ModelParts, context: FederationContext) -> nn.Module:
+        """Build the head."""
         return parts.fusion()
 
-    def scratch(self, place: Place, alignment: ClientAlignment) -> JointComponents | None:
-        """Build what stages before the training leave behind; it is no part of the model."""
-        return None
-
-    def distillation_loss(
-        self,
-        representation: nn.Module,
-        components: JointComponents,
-        inputs: torch.Tensor,
-        rows: torch.Tensor,
-    ) -> torch.Tensor:
-        """Return what is made smaller in the stage of distillation, where there is one."""
-        raise AssertionError("this method has no such stage")
-
-    def columns(self, place: Place, peer: int) -> torch.Tensor | None:
-        """Return which columns of a client's representation concern a peer; None means all."""
-        return None
-
     def represent(
-        self, model: nn.Module, inputs: torch.Tensor, place: Place, patterns: Sequence[int]
+        self,
+        model: nn.Module,
+        inputs: torch.Tensor,
+        context: FederationContext,
+        patterns: Sequence[int],
     ) -> torch.Tensor:
         """Return representations to train with, of samples with these observed sets."""
         representation: torch.Tensor = model(inputs)
         return representation
 
+    def exchanged_width(self, context: FederationContext) -> int:
+        """Return how many columns of its representation a client sends a peer."""
+        return context.settings.representation_dim
+
+    def columns(self, context: FederationContext, peer: int) -> torch.Tensor | None:
+        """Return which columns of a client's representation concern a peer; None means all."""
+        return None
+
+
+class Prediction:
+    """How heads predict; here, from the mean of the representations that there are."""
+
     def embed(
-        self, models: nn.ModuleDict, inputs: torch.Tensor, place: Place, task: Task
+        self, models: nn.ModuleDict, inputs: torch.Tensor, context: FederationContext, task: Task
     ) -> torch.Tensor:
         """Return what a client contributes to predictions."""
         representation: torch.Tensor = models["representation"](inputs)
         return representation
-
-    def tasks(self, plan: Plan, place: Place) -> Tasks:
-        """Return what a head predicts in a step, and with which weights."""
-        return sample_tasks(
-            plan,
-            place.settings,
-            num_clients=place.num_clients,
-            heads=place.heads,
-            groups=place.groups,
-        )
 
     def outputs(
         self, fusion: nn.Module, tasks: Tasks, representations_bpd: torch.Tensor
@@ -123,33 +122,27 @@ class Method:
         outputs_no: torch.Tensor = fusion(fused_representations(tasks, representations_bpd))
         return outputs_no
 
-    def predictions(
+    def evaluate(
         self,
         fusion: nn.Module,
         tasks: Tasks,
         representations_bpd: torch.Tensor,
         plan: Plan,
-        place: Place,
+        context: FederationContext,
         task: Task,
     ) -> torch.Tensor:
         """Return the outputs that decide what is predicted, for tasks of enumerated subsets."""
         return self.outputs(fusion, tasks, representations_bpd)
 
-    def scores(self, subset: int, place: Place) -> bool:
-        """Tell whether a client has a predictor for a subset that it is in."""
-        return True
-
-    def used(self, observed: int, place: Place) -> int:
-        """Return with which subset a sample of an observed set is predicted; 0 is a guess."""
-        return observed
-
-    def fused_width(self, place: Place) -> int:
+    def fused_width(self, context: FederationContext) -> int:
         """Return how wide a row is that `fuse` makes."""
-        return place.settings.representation_dim
+        return context.settings.representation_dim
 
-    def fuse(self, own_nd: Rows, answers: Answers, place: Place) -> tuple[Rows, Masks]:
+    def fuse(
+        self, own_nd: Rows, answers: Answers, context: FederationContext
+    ) -> tuple[Rows, Masks]:
         """Average the representations of each row, and say whose they are."""
-        total_nd, num_blocks, blocks = added_up(own_nd, answers, place)
+        total_nd, num_blocks, blocks = added_up(own_nd, answers, context)
         return total_nd / num_blocks, blocks
 
     def answers(
@@ -159,21 +152,45 @@ class Method:
         task: Task,
         chance: torch.Generator | None = None,
     ) -> torch.Tensor:
-        """Return the outputs for rows that `fuse` made; `chance` decides where nothing else does.
+        """Return the outputs for rows that `fuse` made; ties and guesses are drawn from `chance`.
 
-        A daemon has one for this alone: training, in another thread, uses torch's own.
+        A daemon has a generator for this alone: training, in another thread, has its own.
         """
         outputs_no: torch.Tensor = fusion(fused_nd)
         return outputs_no
 
 
-def added_up(own_nd: Rows, answers: Answers, place: Place) -> tuple[Rows, Rows, Masks]:
+class Method(ABC):
+    """One way to train and predict. It has no state: all it depends on is in the context."""
+
+    blocks: BlockUse = BlockUse()
+    models: ModelUse = ModelUse()
+    prediction: Prediction = Prediction()
+    preparation: Preparation = Preparation()
+    releases_representations = True
+    """Whether what a client sends of a sample is one representation, which can be bounded."""
+
+    @abstractmethod
+    def tasks(self, plan: Plan, context: FederationContext) -> Tasks:
+        """Return what a head learns to predict in a step, and with which weights."""
+
+
+def added_up(
+    own_nd: Rows, answers: Answers, context: FederationContext
+) -> tuple[Rows, Rows, Masks]:
     """Return the sum of each row's representations, how many they are (n, 1), and whose."""
     total_nd = own_nd.copy()
-    num_blocks = np.ones((len(total_nd), 1), dtype=np.float32)
-    blocks = np.full(len(total_nd), mask_of([place.client]), dtype=np.uint64)
+    everywhere, partly = [context.client], []
     for client, (places, rows) in answers.items():
-        total_nd[places] += rows
+        if isinstance(places, slice) and places == slice(None):
+            total_nd += rows
+            everywhere.append(client)
+        else:
+            total_nd[places] += rows
+            partly.append((client, places))
+    num_blocks = np.full((len(total_nd), 1), len(everywhere), dtype=np.float32)
+    blocks = np.full(len(total_nd), mask_of(everywhere), dtype=np.uint64)
+    for client, places in partly:
         num_blocks[places] += 1
         blocks[places] |= np.uint64(mask_of([client]))
     return total_nd, num_blocks, blocks
@@ -184,13 +201,13 @@ def chances(like_no: torch.Tensor, chance: torch.Generator | None) -> torch.Tens
     return torch.rand(like_no.shape, generator=chance).to(like_no) - 0.5
 
 
-def guesses(num: int, width: int, place: Place, *, moment: int) -> npt.NDArray[Any]:
+def guesses(num: int, width: int, context: FederationContext, *, counter: int) -> npt.NDArray[Any]:
     """Return random numbers from 0 to 1, (num, width), that everybody can recompute."""
     words = random_words(
         num * width,
-        seed=place.settings.seed,
-        purpose=Purpose.GUESSES,
-        moment=moment,
-        client=place.client,
+        seed=context.settings.seed,
+        stream=RandomStream.GUESSES,
+        counter=counter,
+        client=context.client,
     )
     return ((words >> np.uint64(11)).astype(np.float64) * 2.0**-53).reshape(num, width)

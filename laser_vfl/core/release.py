@@ -1,3 +1,3 @@
 """The release of the software, as people and packages know it."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"

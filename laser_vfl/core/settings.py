@@ -4,7 +4,6 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-MethodName = Literal["laser", "local", "standard", "ensemble", "combinatorial", "plug", "vfedtrans"]
 Preset = Literal["default", "paper"]
 Batching = Literal["mixed", "by_pattern"]
 Shuffle = Literal["every_epoch", "once"]
@@ -13,26 +12,30 @@ LossScale = Literal["normalized", "paper"]
 LossDivisor = Literal["batch_size", "rows"]
 SubsetWeight = Literal["heads", "blocks"]
 LossWeighting = Literal["none", "availability"]
-WirePrecision = Literal["float32", "float16", "bfloat16"]
-
-MAX_COMBINED = 10
-"""How many clients `combinatorial` may have: it has a predictor for each subset of them."""
+WirePrecision = Literal["float32", "float16", "bfloat16", "int8", "int4"]
 
 
-class TrainingSettings(BaseModel):
+MAX_SEED: Final = 2**63 - 1
+
+MAX_PIPELINE: Final = 7
+"""How many steps may be under way besides the oldest one. Gradients are as many steps old."""
+
+
+class AlgorithmSettings(BaseModel):
     """The settings of one training run, every one of them explicit once validated.
 
+    Which methods there are is not known here: see `TrainingSettings` in `laser_vfl/methods`.
     `preset` only changes the defaults of other keys. It is applied while validating, so a dump
     holds what was resolved and validates to an equal object anywhere else.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    method: MethodName = "laser"
+    method: str
     representation_dim: Annotated[int, Field(strict=True, ge=1, le=65_536, examples=[32])]
     batch_size: Annotated[int, Field(strict=True, ge=1, le=1_000_000, examples=[128])]
     epochs: Annotated[int, Field(strict=True, ge=1, le=2**31 - 1, examples=[20])]
-    seed: Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)] = 0
+    seed: Annotated[int, Field(strict=True, ge=0, le=MAX_SEED)] = 0
     preset: Preset = "default"
     batching: Batching = "mixed"
     shuffle: Shuffle = "every_epoch"
@@ -56,7 +59,18 @@ class TrainingSettings(BaseModel):
     step_timeout_s: Annotated[
         float, Field(strict=True, gt=0, le=604_800, allow_inf_nan=False, examples=[60])
     ] = 60.0
+    pipeline: Annotated[int, Field(strict=True, ge=0, le=MAX_PIPELINE, examples=[1])] = 0
     checkpoint_every: Annotated[int, Field(strict=True, ge=1, le=2**31 - 1, examples=[200])] = 200
+
+    @property
+    def serving_precision(self) -> str:
+        """The type in which representations travel for predictions: never less than eight bits."""
+        return "int8" if self.wire_precision == "int4" else self.wire_precision
+
+    @property
+    def rounds_rows(self) -> bool:
+        """Whether what clients exchange in training travels as small integers."""
+        return self.wire_precision in ("int8", "int4")
 
     @model_validator(mode="before")
     @classmethod
@@ -64,14 +78,6 @@ class TrainingSettings(BaseModel):
         if isinstance(value, dict) and value.get("preset") == "paper":
             return {**PAPER_PRESET, **value}
         return value
-
-    def exchanged_width(self, num_clients: int) -> int:
-        """Return how wide a row is that one client sends another, or gets back.
-
-        The combinatorial method has a representation for each subset that both are in.
-        """
-        num_subsets = 2 ** max(num_clients - 2, 0) if self.method == "combinatorial" else 1
-        return self.representation_dim * num_subsets
 
 
 PAPER_PRESET: Final = {

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from laser_vfl.data.standard import Standard
+from laser_vfl.data.standardisation import Standardisation
 from laser_vfl.data.values import Kind, as_numbers, kind_of
 
 MAX_VALUES = 32
@@ -40,7 +40,7 @@ def fit_column(
     numbers = as_numbers(column, kind, path=path) if kind != "empty" else np.empty(0)
     if scaling == "none" and kind != "time":
         return Number(column.name, kind, mean=0.0, deviation=1.0)
-    standard = Standard.fit(numbers[:, None], axis=1)
+    standard = Standardisation.fit(numbers[:, None], axis=1)
     return Number(column.name, kind, float(standard.mean[0]), float(standard.deviation[0]))
 
 
@@ -55,7 +55,7 @@ def column_from_json(stored: dict[str, Any]) -> ColumnEncoding:
 
 @dataclass(frozen=True)
 class Number:
-    """A number less `mean` over `deviation`; a missing one is 0, which is the mean."""
+    """(number - `mean`) / `deviation`; a missing number becomes 0, which is the mean."""
 
     name: str
     kind: Kind
@@ -70,7 +70,7 @@ class Number:
         if self.kind == "empty":  # nothing was learnt of this column, whatever it holds now
             return
         numbers = as_numbers(column, self.kind, path=path)
-        standard = Standard(1, np.array([self.mean]), np.array([self.deviation]))
+        standard = Standardisation(1, np.array([self.mean]), np.array([self.deviation]))
         out[:] = standard.apply(numbers[:, None])
 
     def to_json(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class Category:
 
 
 def _frequent_values(column: pl.Series) -> tuple[str, ...]:
-    """Values by falling frequency, then by name; rare ones left out where there are many."""
+    """Return values by falling frequency, then by name; without rare ones if there are many."""
     counts = [
         (value, num_rows)
         for value, num_rows in column.value_counts(name="num_rows").iter_rows()

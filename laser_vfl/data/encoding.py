@@ -11,26 +11,25 @@ import polars as pl
 
 from laser_vfl.core.errors import DataError
 from laser_vfl.data.columns import Category, ColumnEncoding, column_from_json, fit_column
-from laser_vfl.data.standard import Standard, first_infinite_row
-from laser_vfl.data.tables import Table, require_names
+from laser_vfl.data.standardisation import Standardisation, first_infinite_row
+from laser_vfl.data.tables import Table, require_excluded, require_names
 
 
 @dataclass(frozen=True, eq=False)
 class Encoding:
-    """From the raw features of a table to the float32 block that a model takes."""
+    """Turns the raw features of a table into the float32 block that a model takes."""
 
     block: "_Columns | _Array"
 
     @classmethod
     def fit(cls, table: Table) -> "Encoding":
-        # Checked here, not for every table: a test table need not have what is left out of it.
-        require_names(table.spec.exclude, table.names, table.path, "column to `exclude`")
+        require_excluded(table.path, table.spec, table.names)
         if isinstance(table.features, pl.DataFrame):
             return cls(_Columns.fit(table.features, table))
         return cls(_Array.fit(table.features, table.path, table.spec.scaling))
 
     def apply(self, table: Table) -> npt.NDArray[np.float32]:
-        """The block, (rows, *input_shape), C-contiguous."""
+        """Return the block, (rows, *input_shape), C-contiguous."""
         return self.block.apply(table)
 
     @property
@@ -44,7 +43,7 @@ class Encoding:
 
     @property
     def text_columns(self) -> tuple[str, ...]:
-        """Those of the columns that hold text."""
+        """The columns that hold text."""
         return self.block.text_columns
 
     def to_json(self) -> dict[str, Any]:
@@ -56,7 +55,7 @@ class Encoding:
             if stored["block"] == "columns":
                 return cls(_Columns(tuple(map(column_from_json, stored["columns"]))))
             return cls(_Array.from_json(stored))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(
                 f"the stored encoding cannot be read ({type(error).__name__})",
                 hint="train again, or restore the file that was written with the model",
@@ -113,7 +112,7 @@ class _Array:
     """An array block: (n, f) by column, (n, t, f) by feature, (n, c, h, w) by channel."""
 
     input_shape: tuple[int, ...]
-    standard: Standard
+    standard: Standardisation
     column_names: None = None
     text_columns: tuple[()] = ()
 
@@ -122,8 +121,8 @@ class _Array:
         _refuse_infinite(array, path)
         axis = 2 if array.ndim == 3 else 1
         if scaling == "none":
-            return cls(array.shape[1:], Standard.as_is(array.shape[axis], axis))
-        return cls(array.shape[1:], Standard.fit(array, axis))
+            return cls(array.shape[1:], Standardisation.as_is(array.shape[axis], axis))
+        return cls(array.shape[1:], Standardisation.fit(array, axis))
 
     def apply(self, table: Table) -> npt.NDArray[np.float32]:
         array = table.features
@@ -155,7 +154,7 @@ class _Array:
         deviation = np.array(stored["deviation"], dtype=np.float64)
         if not 1 <= axis <= len(shape) or {mean.shape, deviation.shape} != {(shape[axis - 1],)}:
             raise ValueError("the statistics do not fit the shape")
-        return cls(shape, Standard(axis, mean, deviation))
+        return cls(shape, Standardisation(axis, mean, deviation))
 
 
 def _refuse_infinite(array: npt.NDArray[Any], path: Path) -> None:

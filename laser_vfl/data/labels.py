@@ -1,4 +1,4 @@
-"""The encoding of labels: which task they make, and the targets and weights of the rows."""
+"""Labels: which task a column is, its classes, and how they are encoded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ import numpy.typing as npt
 import polars as pl
 
 from laser_vfl.core.errors import ConfigError, DataError
-from laser_vfl.data.classes import class_name, class_names
-from laser_vfl.data.standard import Standard
-from laser_vfl.data.tables import Table, TableSpec
-from laser_vfl.data.values import Kind, as_numbers, kind_of
+from laser_vfl.core.privacy.label_noise import BOUNDS_APART
+from laser_vfl.data.standardisation import Standardisation
+from laser_vfl.data.tables import KnownLabels, Table, TableSpec
+from laser_vfl.data.values import MISSING, Kind, as_numbers, kind_of
 
 Task = Literal["multiclass", "binary", "regression"]
 MAX_INTEGER_CLASSES = 50  # more different integers than this are an amount, not a class
@@ -20,7 +20,7 @@ MAX_INTEGER_CLASSES = 50  # more different integers than this are an amount, not
 
 @dataclass(frozen=True)
 class LabelEncoding:
-    """From raw labels to targets.
+    """Turns raw labels into targets.
 
     A target of a class task is the place of the class in `classes`; of a binary task that is
     (negative, positive). A regression target is standardised by `mean` and `std`.
@@ -35,6 +35,8 @@ class LabelEncoding:
 
     @classmethod
     def fit(cls, table: Table, spec: TableSpec) -> "LabelEncoding":
+        if spec.known is not None:
+            return _known_encoding(table, spec, spec.known)
         labels, kind = _checked_labels(table)
         where = str(table.path)
         task = _resolve_task(labels, kind, spec.task, table)
@@ -44,7 +46,7 @@ class LabelEncoding:
                 raise _needs_classes(key, where)
             kind = "number" if kind == "text" else kind  # text that is no number is refused next
             numbers = as_numbers(labels, kind, path=table.path)
-            standard = Standard.fit(numbers[:, None], axis=1)
+            standard = Standardisation.fit(numbers[:, None], axis=1)
             mean, std = float(standard.mean[0]), float(standard.deviation[0])
             if std == 0:
                 raise _one_class(labels, where)
@@ -67,7 +69,7 @@ class LabelEncoding:
         return len(self.classes) if self.task == "multiclass" else 1
 
     def apply(self, table: Table) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """Targets (int64 for multiclass, else float32) and which rows have a label.
+        """Return targets (int64 for multiclass, else float32) and which rows have a label.
 
         A row without a label has target 0. A class that training did not have is -1 in a
         multiclass task, never right; in a binary task it is an error.
@@ -76,7 +78,7 @@ class LabelEncoding:
         if self.task == "regression":
             numbers = as_numbers(labels, self.kind, path=table.path)
             labelled = ~np.isnan(numbers)
-            standard = Standard(1, np.array([self.mean]), np.array([self.std]))
+            standard = Standardisation(1, np.array([self.mean]), np.array([self.std]))
             return standard.apply(numbers[:, None])[:, 0], labelled
         places = self._places(labels)
         labelled = ~np.isnan(places)
@@ -92,10 +94,17 @@ class LabelEncoding:
             )
         return targets.astype(np.float32), labelled
 
+    def unknown(self, table: Table) -> npt.NDArray[np.bool_]:
+        """Tell which rows have a class that is not known."""
+        labels = _labels_of(table)
+        if self.task == "regression":
+            return np.zeros(len(labels), dtype=bool)
+        return self._places(labels) < 0
+
     def weights(
         self, targets: npt.NDArray[Any], labelled: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.float32]:
-        """The weight of each row in the loss: 0 without a label, else 1 or by class balance."""
+        """Return each row's weight in the loss: 0 without a label, else 1 or by class balance."""
         if self.class_weights != "balanced":
             return labelled.astype(np.float32)
         places = targets.astype(np.int64)
@@ -127,14 +136,14 @@ class LabelEncoding:
                 float(stored["std"]),
                 str(stored["class_weights"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(
                 f"the stored label encoding cannot be read ({type(error).__name__})",
                 hint="train again, or restore the file that was written with the model",
             ) from error
 
     def _places(self, labels: pl.Series) -> npt.NDArray[np.float64]:
-        """The place of each row's class, -1 for a class not known, NaN for no label."""
+        """Return the place of each row's class, -1 for a class not known, NaN for no label."""
         place = {name: float(index) for index, name in enumerate(self.classes)}
         text = labels.cast(pl.String)
         values = [value for value in text.unique().to_list() if value is not None]
@@ -144,6 +153,45 @@ class LabelEncoding:
             return np.full(len(labels), np.nan)
         found = text.replace_strict(values, places, default=np.nan, return_dtype=pl.Float64)
         return found.fill_null(np.nan).to_numpy()
+
+
+def _known_encoding(table: Table, spec: TableSpec, known: KnownLabels) -> LabelEncoding:
+    """Return an encoding that is the same whatever the labels in the table are."""
+    labels, found = _checked_labels(table)
+    if known.bounds is not None:
+        low, high = known.bounds
+        std = (high - low) / BOUNDS_APART
+        return LabelEncoding("regression", "number", mean=low + (high - low) / 2, std=std)
+    given = pl.Series(labels.name, known.classes or ("0", "1"), dtype=pl.String)
+    if not known.classes:
+        _check_flags(labels, found)
+        kind = found
+    elif table.untyped:
+        kind = kind_of(given, untyped=True, path=table.path)
+    else:
+        kind = kind_of(labels, untyped=False, path=table.path)
+    classes = class_names(given, kind)
+    if len(classes) != len(given):
+        raise ConfigError(
+            "one of the classes is there twice, or stands for a missing label",
+            hint="leave it out of classes",
+        )
+    if spec.positive is not None:
+        classes = _positive_last(classes, kind, spec.positive, str(table.path))
+    is_binary = len(classes) == 2 and spec.task != "multiclass"
+    task: Task = "binary" if is_binary else "multiclass"
+    return LabelEncoding(task, kind, classes, class_weights=spec.class_weights)
+
+
+def _check_flags(labels: pl.Series, kind: Kind) -> None:
+    """Refuse labels that are not 0 and 1, or false and true: they do not tell what they can be."""
+    flags = {"number": {"0", "1"}, "boolean": {"false", "true"}}.get(kind, set())
+    if not set(class_names(labels, kind)) <= flags:
+        raise ConfigError(
+            "a label is randomised among all that it can be, and that is not given",
+            hint="add classes: with every class that the label can have, or bounds: with the "
+            "lowest and the highest amount",
+        )
 
 
 def _labels_of(table: Table) -> pl.Series:
@@ -214,3 +262,30 @@ def _one_class(labels: pl.Series, where: str) -> DataError:
         hint="choose another label, or leave `label` out for a client without a head",
         where=where,
     )
+
+
+def class_names(labels: pl.Series, kind: Kind) -> tuple[str, ...]:
+    """Return every class of the label in order: numbers by value, text by the alphabet."""
+    values = labels.cast(pl.String).unique().drop_nulls().to_list()
+    names = {name for value in values if (name := class_name(value, kind)) is not None}
+    return tuple(sorted(names, key=float) if kind == "number" else sorted(names))
+
+
+def class_name(value: str, kind: Kind) -> str | None:
+    """Return one name for a class, however a file spells it; None where the label is missing."""
+    if kind == "text":
+        return value
+    text = value.strip()
+    if text.lower() in MISSING:
+        return None
+    if kind == "boolean":
+        return {"1": "true", "0": "false"}.get(text, text.lower())
+    try:
+        return str(int(text))
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return str(int(number)) if number.is_integer() else str(number)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laser_vfl.core.errors import ConfigError
-from laser_vfl.core.randomness import Purpose, random_permutation, random_words
+from laser_vfl.core.randomness import RandomStream, random_permutation, random_words
 
 PMiss = float | Literal["beta"]
 TableName = Literal["train", "test"]
@@ -29,7 +29,7 @@ def observed_blocks(
     table: TableName,
     together: int = 1,
 ) -> npt.NDArray[np.bool_]:
-    """Return which blocks are there, (samples, clients); a sample may have none, and nobody has it.
+    """Return which blocks are there, (samples, clients); a sample may have no block at all.
 
     `p_miss` is the probability that a block is missing, or "beta": then each block has one of its
     own, drawn from Beta(2, 2). `together` samples, chosen by chance, miss the same blocks.
@@ -37,7 +37,7 @@ def observed_blocks(
     num_drawn = -(-num_samples // together)
     observed = np.stack(
         [
-            _uniform(num_drawn, Purpose.MISSING_BLOCKS, seed, table, k) >= p
+            _uniform(num_drawn, RandomStream.MISSING_BLOCKS, seed, table, k) >= p
             for k, p in enumerate(block_probabilities(num_clients, p_miss, seed=seed, table=table))
         ],
         axis=1,
@@ -45,7 +45,7 @@ def observed_blocks(
     if together == 1:
         return observed
     place = random_permutation(
-        num_samples, seed=seed, purpose=Purpose.MISSING_TOGETHER, moment=TABLES.index(table)
+        num_samples, seed=seed, stream=RandomStream.MISSING_TOGETHER, counter=TABLES.index(table)
     )
     return observed[place // together]
 
@@ -61,7 +61,7 @@ def block_probabilities(
     if p_miss == "beta":
         # The middle one of three uniform numbers has the distribution Beta(2, 2).
         return [
-            float(np.median(_uniform(3, Purpose.MISSING_PROBABILITIES, seed, table, k)))
+            float(np.median(_uniform(3, RandomStream.MISSING_PROBABILITIES, seed, table, k)))
             for k in range(num_clients)
         ]
     if isinstance(p_miss, str) or not 0 <= p_miss < 1:
@@ -73,7 +73,7 @@ def block_probabilities(
 
 
 def _uniform(
-    num: int, purpose: Purpose, seed: int, table: TableName, client: int
+    num: int, stream: RandomStream, seed: int, table: TableName, client: int
 ) -> npt.NDArray[np.float64]:
-    words = random_words(num, seed=seed, purpose=purpose, moment=TABLES.index(table), client=client)
+    words = random_words(num, seed=seed, stream=stream, counter=TABLES.index(table), client=client)
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53

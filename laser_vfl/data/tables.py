@@ -19,6 +19,15 @@ _NUMBER = re.compile(r"\s*[-+]?\d*\.?\d+([eE][-+]?\d+)?(_duplicated_\d+)?\s*")
 
 
 @dataclass(frozen=True)
+class KnownLabels:
+    """What a label can be, as far as that is known without a look at the table."""
+
+    classes: tuple[str, ...] = ()
+    bounds: tuple[float, float] | None = None
+    """Of an amount."""
+
+
+@dataclass(frozen=True)
 class TableSpec:
     """What a client's configuration says about its tables."""
 
@@ -30,6 +39,7 @@ class TableSpec:
     task: str = "auto"  # auto | multiclass | binary | regression
     class_weights: str = "none"  # none | balanced
     positive: str | None = None  # the positive class of a binary task; default: the last one
+    known: KnownLabels | None = None  # what may be known of private labels; others are looked at
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,15 +82,32 @@ def check_header(path: Path, spec: TableSpec) -> int:
 
     Returns how many features it has.
     """
+    return len(_choose(path, spec, *_header(path)))
+
+
+def check_excluded(path: Path, spec: TableSpec) -> None:
+    """Refuse an excluded column that a training table does not have: it may be misspelt.
+
+    A test or serving table need not have what is left out of it.
+    """
+    require_excluded(path, spec, _header(path)[0])
+
+
+def require_excluded(path: Path, spec: TableSpec, names: Sequence[str]) -> None:
+    """Do the same for a file with these names."""
+    require_names(spec.exclude, names, path, "column to `exclude`")
+
+
+def _header(path: Path) -> tuple[tuple[str, ...], str]:
+    """Return the names in a file without reading its rows, and what they are names of."""
     match _suffix(path):
         case ".csv":
-            names, what = tuple(read_csv(path, num_rows=0).columns), "column"
+            return tuple(read_csv(path, num_rows=0).columns), "column"
         case ".parquet":
-            names, what = read_parquet_names(path), "column"
+            return read_parquet_names(path), "column"
         case _:
             with NpzFile(path) as file:
-                names, what = file.names, "array"
-    return len(_choose(path, spec, names, what))
+                return file.names, "array"
 
 
 def _suffix(path: Path) -> str:
@@ -174,7 +201,7 @@ _READERS = {".csv": _from_csv, ".parquet": _from_parquet, ".npz": _from_npz}
 
 
 def _choose(path: Path, spec: TableSpec, names: tuple[str, ...], what: str) -> list[str]:
-    """The names of the features, after checking every name that the configuration mentions."""
+    """Return the names of the features; check every name that the configuration mentions."""
     reserved = {spec.id, spec.label}
     require_names([spec.id], names, path, f"id {what}")
     if spec.label is not None:

@@ -18,7 +18,7 @@ _DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
 def kind_of(column: pl.Series, *, untyped: bool, path: Path) -> Kind:
-    """What the column holds. Text is looked into only where the file has no types (CSV)."""
+    """Return what the column holds; text is examined only where the file has no types (CSV)."""
     dtype = column.dtype
     if dtype == pl.Null or column.null_count() == len(column):
         return "empty"
@@ -40,7 +40,7 @@ def kind_of(column: pl.Series, *, untyped: bool, path: Path) -> Kind:
 
 
 def as_numbers(column: pl.Series, kind: Kind, *, path: Path) -> npt.NDArray[np.float64]:
-    """The values of a column that was found to be of a numeric kind, NaN where one is missing.
+    """Return the values of a column of a numeric kind, NaN where one is missing.
 
     The column may come from another file than the one where the kind was found, with another
     type: whatever can be read as the same kind is, and the first row that cannot is named.
@@ -91,7 +91,7 @@ def _kind_of_text(column: pl.Series) -> Kind:
 
 
 def _parse(column: pl.Series, *, booleans: bool) -> tuple[pl.Series, pl.Series]:
-    """Text as Float64, null where missing, and where it is neither a number nor missing."""
+    """Return text as Float64, null where missing, and where it is neither a number nor missing."""
     text = column.str.strip_chars()
     numbers = text.cast(pl.Float64, strict=False).fill_nan(None)
     unread = numbers.is_null() & text.is_not_null()

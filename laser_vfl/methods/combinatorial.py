@@ -12,70 +12,67 @@ import torch
 from torch import nn
 
 from laser_vfl.core.errors import MismatchError
-from laser_vfl.core.fusion import Task
-from laser_vfl.core.method import Answers, Masks, Method, Parts, Rows
-from laser_vfl.core.place import Place
-from laser_vfl.core.plan import Plan
-from laser_vfl.core.settings import MAX_COMBINED
+from laser_vfl.core.federation_context import FederationContext
+from laser_vfl.core.method import (
+    Answers,
+    Masks,
+    Method,
+    ModelParts,
+    ModelUse,
+    Prediction,
+    Rows,
+)
+from laser_vfl.core.schedule.step_plan import Plan
 from laser_vfl.core.subsets import has, mask_of
-from laser_vfl.core.tasks import Tasks, all_tasks, divisor
+from laser_vfl.core.training.fusion import Task
+from laser_vfl.core.training.task_sampling import Tasks, all_tasks, divisor
+from laser_vfl.methods.profiles import PROFILES
+
+_PROFILE = PROFILES["combinatorial"]
 
 
-class Combinatorial(Method):
+class SubsetModels(ModelUse):
     """A client's representation is one for each subset that it is in, side by side."""
 
-    releases_representations = False
-
-    def representation(self, parts: Parts, place: Place) -> nn.Module:
+    def representation(self, parts: ModelParts, context: FederationContext) -> nn.Module:
         """Build a model for each subset."""
-        if place.num_clients > MAX_COMBINED:
-            raise MismatchError(
-                f"{place.num_clients} clients would have {place.everyone} predictors",
-                hint=f"use another method, or at most {MAX_COMBINED} clients",
-            )
-        return OfSubsets(place, lambda: parts.representation(parts.input_shape))
+        if refusal := _PROFILE.refusal(context.num_clients):
+            why, hint = refusal
+            raise MismatchError(why, hint=hint)
+        return OfSubsets(context, lambda: parts.representation(parts.input_shape))
 
-    def fusion(self, parts: Parts, place: Place) -> nn.Module:
+    def fusion(self, parts: ModelParts, context: FederationContext) -> nn.Module:
         """Build a head for each subset."""
-        return OfSubsets(place, parts.fusion)
-
-    def columns(self, place: Place, peer: int) -> torch.Tensor | None:
-        """Return the representations of the subsets that both are in."""
-        width = place.settings.representation_dim
-        shared = [slot for slot, mask in enumerate(_subsets(place)) if has(mask, peer)]
-        return (torch.tensor(shared)[:, None] * width + torch.arange(width)).flatten()
+        return OfSubsets(context, parts.fusion)
 
     def represent(
-        self, model: nn.Module, inputs: torch.Tensor, place: Place, patterns: Sequence[int]
+        self,
+        model: nn.Module,
+        inputs: torch.Tensor,
+        context: FederationContext,
+        patterns: Sequence[int],
     ) -> torch.Tensor:
-        """Run the models of subsets that some sample has and somebody predicts from.
+        """Run the models of subsets that some sample has."""
+        return run_models(model, inputs, context, patterns)
 
-        The rest are zeros, so that an optimiser leaves their parameters alone.
-        """
-        assert isinstance(model, OfSubsets)
-        blank = inputs.new_zeros((len(inputs), place.settings.representation_dim))
-        return torch.cat(
-            [
-                part(inputs) if mask & place.heads and _occurs(mask, patterns) else blank
-                for mask, part in model.by_subset.items()
-            ],
-            dim=1,
-        )
+    def exchanged_width(self, context: FederationContext) -> int:
+        """Return the width of the representations of all subsets that two clients are in."""
+        num = _PROFILE.num_exchanged(context.num_clients)
+        return num * context.settings.representation_dim
+
+    def columns(self, context: FederationContext, peer: int) -> torch.Tensor | None:
+        """Return the representations of the subsets that both are in."""
+        return shared_columns(context, peer)
+
+
+class SubsetPrediction(Prediction):
+    """Each subset's head predicts from the representations of that subset."""
 
     def embed(
-        self, models: nn.ModuleDict, inputs: torch.Tensor, place: Place, task: Task
+        self, models: nn.ModuleDict, inputs: torch.Tensor, context: FederationContext, task: Task
     ) -> torch.Tensor:
         """Run the models of all subsets that somebody predicts from."""
-        return self.represent(models["representation"], inputs, place, [place.everyone])
-
-    def tasks(self, plan: Plan, place: Place) -> Tasks:
-        """Predict each sample from every subset of its blocks; heads share a subset's weight."""
-        patterns = plan.patterns
-        subsets = [mask for mask in _subsets(place) if _occurs(mask, patterns)]
-        tasks, subset_n = all_tasks(plan, subsets)
-        num_heads = np.array([(mask & place.heads).bit_count() for mask in subsets])
-        weights = 1 / (num_heads[subset_n] * divisor(plan, place.settings))
-        return replace(tasks, weight_n=torch.from_numpy(weights.astype(np.float32)))
+        return run_models(models["representation"], inputs, context, [context.everyone])
 
     def outputs(
         self, fusion: nn.Module, tasks: Tasks, representations_bpd: torch.Tensor
@@ -93,20 +90,21 @@ class Combinatorial(Method):
         outputs_no = torch.stack(outputs, dim=1).flatten(0, 1)
         return outputs_no if tasks.kept_n is None else outputs_no[tasks.kept_n]
 
-    def fused_width(self, place: Place) -> int:
+    def fused_width(self, context: FederationContext) -> int:
         """Return the width of a representation, and one column for the subset."""
-        return place.settings.representation_dim + 1
+        return context.settings.representation_dim + 1
 
-    def fuse(self, own_nd: Rows, answers: Answers, place: Place) -> tuple[Rows, Masks]:
+    def fuse(
+        self, own_nd: Rows, answers: Answers, context: FederationContext
+    ) -> tuple[Rows, Masks]:
         """Average what belongs to the subset at hand, and note which one that is."""
-        subsets, width = _subsets(place), place.settings.representation_dim
-        blocks = np.full(len(own_nd), mask_of([place.client]), dtype=np.uint64)
+        subsets, width = _subsets(context), context.settings.representation_dim
+        blocks = np.full(len(own_nd), mask_of([context.client]), dtype=np.uint64)
         for client, (places, _) in answers.items():
             blocks[places] |= np.uint64(mask_of([client]))
         total_nd = own_nd.copy()
         for client, (places, rows) in answers.items():
-            columns = self.columns(place, client)
-            assert columns is not None
+            columns = shared_columns(context, client)
             wide = np.zeros((len(rows), total_nd.shape[1]), dtype=np.float32)
             wide[:, columns.numpy()] = rows
             total_nd[places] += wide
@@ -138,19 +136,61 @@ class Combinatorial(Method):
         return outputs_no
 
 
+class Combinatorial(Method):
+    """Trains all predictors, each on the samples that have all of its blocks."""
+
+    models = SubsetModels()
+    releases_representations = False
+    prediction = SubsetPrediction()
+
+    def tasks(self, plan: Plan, context: FederationContext) -> Tasks:
+        """Predict each sample from every subset of its blocks; heads share a subset's weight."""
+        patterns = plan.patterns
+        subsets = [mask for mask in _subsets(context) if _occurs(mask, patterns)]
+        tasks, subset_n = all_tasks(plan, subsets)
+        num_heads = np.array([(mask & context.heads).bit_count() for mask in subsets])
+        weights = 1 / (num_heads[subset_n] * divisor(plan, context.settings))
+        return replace(tasks, weight_n=torch.from_numpy(weights.astype(np.float32)))
+
+
 class OfSubsets(nn.Module):
     """A module for each subset that a client is in."""
 
-    def __init__(self, place: Place, build: Callable[[], nn.Module]) -> None:
+    def __init__(self, context: FederationContext, build: Callable[[], nn.Module]) -> None:
         super().__init__()
-        masks = _subsets(place)
+        masks = _subsets(context)
         self.parts = nn.ModuleList([build() for _ in masks])
         self.by_subset = dict(zip(masks, self.parts, strict=True))
 
 
-def _subsets(place: Place) -> list[int]:
+def run_models(
+    model: nn.Module, inputs: torch.Tensor, context: FederationContext, patterns: Sequence[int]
+) -> torch.Tensor:
+    """Run the models of subsets that some sample has and somebody predicts from.
+
+    The rest are zeros, so that an optimiser leaves their parameters alone.
+    """
+    assert isinstance(model, OfSubsets)
+    blank = inputs.new_zeros((len(inputs), context.settings.representation_dim))
+    return torch.cat(
+        [
+            part(inputs) if mask & context.heads and _occurs(mask, patterns) else blank
+            for mask, part in model.by_subset.items()
+        ],
+        dim=1,
+    )
+
+
+def shared_columns(context: FederationContext, peer: int) -> torch.Tensor:
+    """Return the columns of the subsets that a client and a peer are in."""
+    width = context.settings.representation_dim
+    shared = [slot for slot, mask in enumerate(_subsets(context)) if has(mask, peer)]
+    return (torch.tensor(shared)[:, None] * width + torch.arange(width)).flatten()
+
+
+def _subsets(context: FederationContext) -> list[int]:
     """Return the subsets with a client in the order of their masks, which all clients have."""
-    return [mask for mask in range(1 << place.num_clients) if has(mask, place.client)]
+    return [mask for mask in range(1 << context.num_clients) if has(mask, context.client)]
 
 
 def _occurs(subset: int, patterns: Sequence[int]) -> bool:

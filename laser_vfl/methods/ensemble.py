@@ -12,12 +12,21 @@ from torch import nn
 from torch.nn import functional
 
 from laser_vfl.core.errors import MismatchError
-from laser_vfl.core.fusion import Task, fused_representations
-from laser_vfl.core.method import Answers, Masks, Parts, Rows, chances, guesses
-from laser_vfl.core.place import Place
-from laser_vfl.core.plan import Plan
-from laser_vfl.core.tasks import Tasks
-from laser_vfl.methods.local import Local
+from laser_vfl.core.federation_context import FederationContext
+from laser_vfl.core.method import (
+    Answers,
+    Masks,
+    ModelParts,
+    ModelUse,
+    Prediction,
+    Rows,
+    chances,
+    guesses,
+)
+from laser_vfl.core.schedule.step_plan import Plan
+from laser_vfl.core.training.fusion import Task, fused_representations
+from laser_vfl.core.training.task_sampling import Tasks
+from laser_vfl.methods.local import Local, OwnBlock
 
 TIE_BREAK = 1e-3
 """Far less than one vote."""
@@ -26,25 +35,33 @@ MARK_WIDTH = 4
 """How many columns of a vote say what it is about: 28 bits that any precision keeps."""
 
 
-class Ensemble(Local):
-    """Trained like `Local`. What clients exchange are their votes, as rows of a representation.
+class VoterBlocks(OwnBlock):
+    """Clients train on their own blocks, and predict together with all that have a vote."""
 
-    A vote ends in a mark of the classes that it decides between. One with another mark, or heavier
-    than one, counts for nothing, as if its client did not hold the sample.
-    """
-
-    def predicts_from(self, observed: int, place: Place) -> int:
+    def predicts_from(self, observed: int, context: FederationContext) -> int:
         """Return all that have a vote."""
-        voters = observed & place.heads
-        return voters if voters >> place.client & 1 else 0
+        voters = observed & context.heads
+        return voters if voters >> context.client & 1 else 0
 
-    def asks(self, place: Place) -> int:
+    def asks(self, context: FederationContext) -> int:
         """Return all others that have a vote."""
-        return place.heads & ~(1 << place.client)
+        return context.heads & ~(1 << context.client)
 
-    def fusion(self, parts: Parts, place: Place) -> nn.Module:
+    def has_predictor(self, subset: int, context: FederationContext) -> bool:
+        """For any set of voters."""
+        return not subset & ~context.heads
+
+    def used(self, observed: int, context: FederationContext) -> int:
+        """Return all that have a vote."""
+        return observed & context.heads
+
+
+class BallotModels(ModelUse):
+    """The plain models; a head also knows the classes that it decides between."""
+
+    def fusion(self, parts: ModelParts, context: FederationContext) -> nn.Module:
         """Build a head whose decisions fit into a row."""
-        width, needed = place.settings.representation_dim, parts.num_outputs + MARK_WIDTH
+        width, needed = context.settings.representation_dim, parts.num_outputs + MARK_WIDTH
         if not parts.classes:
             raise MismatchError(
                 "clients vote on classes, and this label is an amount",
@@ -57,11 +74,19 @@ class Ensemble(Local):
             )
         return Ballot(parts.fusion(), parts.num_outputs, parts.classes)
 
+
+class Voting(Prediction):
+    """Clients exchange votes, as rows of a representation, and each counts them.
+
+    A vote ends in a mark of the classes that it decides between. One with another mark, or heavier
+    than one, counts for nothing, as if its client did not hold the sample.
+    """
+
     def embed(
-        self, models: nn.ModuleDict, inputs: torch.Tensor, place: Place, task: Task
+        self, models: nn.ModuleDict, inputs: torch.Tensor, context: FederationContext, task: Task
     ) -> torch.Tensor:
         """Return votes: one column a class, or the sign of a binary decision; then the mark."""
-        width = place.settings.representation_dim
+        width = context.settings.representation_dim
         if "fusion" not in models:  # without labels, it has no vote
             return torch.zeros((len(inputs), width), device=inputs.device)
         fusion = models["fusion"]
@@ -75,13 +100,13 @@ class Ensemble(Local):
         votes_nd[:, -MARK_WIDTH:] = votes_nd.new_tensor(fusion.mark)
         return votes_nd
 
-    def predictions(
+    def evaluate(
         self,
         fusion: nn.Module,
         tasks: Tasks,
         representations_bpd: torch.Tensor,
         plan: Plan,
-        place: Place,
+        context: FederationContext,
         task: Task,
     ) -> torch.Tensor:
         """Count votes; ties are broken at random."""
@@ -93,18 +118,12 @@ class Ensemble(Local):
         shares_btp = counted_btp / counted_btp.sum(dim=-1, keepdim=True).clamp(min=TIE_BREAK)
         counted = replace(tasks, averaging_btp=shares_btp)
         votes_no = fused_representations(counted, representations_bpd)[:, : fusion.num_outputs]
-        chance_no = guesses(len(votes_no), votes_no.shape[1], place, moment=plan.step) - 0.5
+        chance_no = guesses(len(votes_no), votes_no.shape[1], context, counter=plan.step) - 0.5
         return votes_no + TIE_BREAK * torch.from_numpy(chance_no).to(votes_no)
 
-    def scores(self, subset: int, place: Place) -> bool:
-        """Any set of voters."""
-        return not subset & ~place.heads
-
-    def used(self, observed: int, place: Place) -> int:
-        """Return all that have a vote."""
-        return observed & place.heads
-
-    def fuse(self, own_nd: Rows, answers: Answers, place: Place) -> tuple[Rows, Masks]:
+    def fuse(
+        self, own_nd: Rows, answers: Answers, context: FederationContext
+    ) -> tuple[Rows, Masks]:
         """Average votes on the same classes as the own one."""
         everywhere, mark = np.arange(len(own_nd)), own_nd[:1, -MARK_WIDTH:]
         counted: dict[int, tuple[slice | np.ndarray[Any, Any], Rows]] = {}
@@ -114,7 +133,7 @@ class Ensemble(Local):
             counted[client] = (places, rows)
             if not agreeing.all():
                 counted[client] = (everywhere[places][agreeing], rows[agreeing])
-        return super().fuse(own_nd, counted, place)
+        return super().fuse(own_nd, counted, context)
 
     def answers(
         self,
@@ -130,6 +149,14 @@ class Ensemble(Local):
         if task == "multiclass":
             return votes_no.clamp(min=TIE_BREAK / 2).log()
         return ((1 + votes_no) / 2).clamp(TIE_BREAK, 1 - TIE_BREAK).logit()
+
+
+class Ensemble(Local):
+    """Trained like `Local`."""
+
+    blocks = VoterBlocks()
+    models = BallotModels()
+    prediction = Voting()
 
 
 class Ballot(nn.Module):

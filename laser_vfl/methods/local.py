@@ -2,37 +2,42 @@
 
 import numpy as np
 
-from laser_vfl.core.method import Method
-from laser_vfl.core.place import Place
-from laser_vfl.core.plan import Plan
-from laser_vfl.core.tasks import Tasks, one_task
+from laser_vfl.core.federation_context import FederationContext
+from laser_vfl.core.method import BlockUse, Method
+from laser_vfl.core.schedule.step_plan import Plan
+from laser_vfl.core.training.task_sampling import Tasks, one_task
+
+
+class OwnBlock(BlockUse):
+    """Every client uses its own block and nothing else."""
+
+    def learns_from(self, observed: int, context: FederationContext) -> int:
+        """Return the own block."""
+        return 1 << context.client
+
+    def predicts_from(self, observed: int, context: FederationContext) -> int:
+        """Return the own block."""
+        return 1 << context.client
+
+    def asks(self, context: FederationContext) -> int:
+        """Return nobody."""
+        return 0
+
+    def has_predictor(self, subset: int, context: FederationContext) -> bool:
+        """Only for the own block alone."""
+        return subset == 1 << context.client
+
+    def used(self, observed: int, context: FederationContext) -> int:
+        """Return the own block."""
+        return 1 << context.client
 
 
 class Local(Method):
     """Nothing is exchanged."""
 
+    blocks = OwnBlock()
     releases_representations = False
 
-    def learns_from(self, observed: int, place: Place) -> int:
-        """Return the own block."""
-        return 1 << place.client
-
-    def predicts_from(self, observed: int, place: Place) -> int:
-        """Return the own block."""
-        return 1 << place.client
-
-    def asks(self, place: Place) -> int:
-        """Return nobody."""
-        return 0
-
-    def tasks(self, plan: Plan, place: Place) -> Tasks:
+    def tasks(self, plan: Plan, context: FederationContext) -> Tasks:
         """Predict each sample from the one block there is."""
-        return one_task(plan, np.ones((len(plan.rows), 1), dtype=np.float32), place.settings)
-
-    def scores(self, subset: int, place: Place) -> bool:
-        """The own block alone."""
-        return subset == 1 << place.client
-
-    def used(self, observed: int, place: Place) -> int:
-        """Return the own block."""
-        return 1 << place.client
+        return one_task(plan, np.ones((len(plan.rows), 1), dtype=np.float32), context.settings)

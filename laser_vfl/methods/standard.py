@@ -4,43 +4,43 @@ import numpy as np
 import torch
 from torch import nn
 
-from laser_vfl.core.fusion import Task
-from laser_vfl.core.method import Answers, Masks, Rows, added_up, chances
-from laser_vfl.core.place import Place
-from laser_vfl.core.plan import Plan
-from laser_vfl.core.tasks import Tasks, one_task
-from laser_vfl.methods.active_party import ActiveParty
+from laser_vfl.core.federation_context import FederationContext
+from laser_vfl.core.method import Answers, Masks, Method, Prediction, Rows, added_up, chances
+from laser_vfl.core.schedule.step_plan import Plan
+from laser_vfl.core.training.fusion import Task
+from laser_vfl.core.training.task_sampling import Tasks, one_task
+from laser_vfl.methods.active_party import ActivePartyBlocks
 
 
-class Standard(ActiveParty):
-    """Trained on fully observed samples only."""
+class AllBlocks(ActivePartyBlocks):
+    """The active party uses samples that have every block."""
 
-    def learns_from(self, observed: int, place: Place) -> int:
+    def learns_from(self, observed: int, context: FederationContext) -> int:
         """Return all blocks, or none."""
-        return observed if observed == place.everyone else 0
+        return observed if observed == context.everyone else 0
 
-    def predicts_from(self, observed: int, place: Place) -> int:
+    def predicts_from(self, observed: int, context: FederationContext) -> int:
         """Return all blocks; the active party sees to the samples that lack one."""
-        return observed if observed == place.everyone else place.heads & 1 << place.client
+        return observed if observed == context.everyone else context.heads & 1 << context.client
 
-    def tasks(self, plan: Plan, place: Place) -> Tasks:
-        """Predict each sample from all blocks."""
-        share = np.float32(1 / place.num_clients)
-        averaging_bp = np.full((len(plan.rows), len(plan.blocks)), share)
-        return one_task(plan, averaging_bp, place.settings)
+    def has_predictor(self, subset: int, context: FederationContext) -> bool:
+        """Only for the whole roster."""
+        return subset == context.everyone
 
-    def scores(self, subset: int, place: Place) -> bool:
-        """The whole roster alone."""
-        return subset == place.everyone
-
-    def used(self, observed: int, place: Place) -> int:
+    def used(self, observed: int, context: FederationContext) -> int:
         """Return the whole roster, or nothing: a guess."""
-        return observed if observed == place.everyone else 0
+        return observed if observed == context.everyone else 0
 
-    def fuse(self, own_nd: Rows, answers: Answers, place: Place) -> tuple[Rows, Masks]:
+
+class CompleteOrGuess(Prediction):
+    """Predicts complete samples, and guesses all others."""
+
+    def fuse(
+        self, own_nd: Rows, answers: Answers, context: FederationContext
+    ) -> tuple[Rows, Masks]:
         """Average complete rows; one that lacks a block is NaN, and says that it used none."""
-        total_nd, num_blocks, blocks = added_up(own_nd, answers, place)
-        lacking = blocks != np.uint64(place.everyone)
+        total_nd, num_blocks, blocks = added_up(own_nd, answers, context)
+        lacking = blocks != np.uint64(context.everyone)
         total_nd[lacking], blocks[lacking] = np.nan, 0
         return total_nd / num_blocks, blocks
 
@@ -58,3 +58,16 @@ class Standard(ActiveParty):
         if task != "regression":
             guess_no = chances(outputs_no, chance)
         return torch.where(lacking_n1, guess_no, outputs_no)
+
+
+class Standard(Method):
+    """Trained on fully observed samples only."""
+
+    blocks = AllBlocks()
+    prediction = CompleteOrGuess()
+
+    def tasks(self, plan: Plan, context: FederationContext) -> Tasks:
+        """Predict each sample from all blocks."""
+        share = np.float32(1 / context.num_clients)
+        averaging_bp = np.full((len(plan.rows), len(plan.blocks)), share)
+        return one_task(plan, averaging_bp, context.settings)

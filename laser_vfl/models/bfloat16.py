@@ -24,7 +24,7 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 
 def avoid_broken_instructions() -> None:
-    """Do without AMX where it ends a process, which only another process can find out safely.
+    """Switch AMX off where using it kills a process; a child process finds that out.
 
     Has to be called before torch first computes in bfloat16: it looks at its limit only then.
     """

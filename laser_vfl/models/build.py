@@ -1,4 +1,4 @@
-"""From a name in the configuration to a module: a built-in, or `package.module:factory`."""
+"""Builds the module that a configuration names: a built-in, or `package.module:factory`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -6,12 +6,8 @@ from typing import TypeVar
 from torch import nn
 
 from laser_vfl.core.errors import ConfigError
-from laser_vfl.models.augmentation import RandomShift
+from laser_vfl.models.builtin_models import Lstm, RandomShift, ResNet18, flat_mlp, mlp
 from laser_vfl.models.factory import call_factory, import_factory
-from laser_vfl.models.lstm import Lstm
-from laser_vfl.models.mlp import flat_mlp, mlp
-from laser_vfl.models.options import Options, check_sizes
-from laser_vfl.models.resnet import ResNet18
 
 T = TypeVar("T")
 Shape = tuple[int, ...]
@@ -25,7 +21,7 @@ def build_representation(
     hidden: Sequence[int],
     options: Mapping[str, object],
 ) -> nn.Module:
-    """The representation model f_k. `hidden` is for `mlp`; the others have options of their own."""
+    """Build the representation model f_k; `hidden` is for `mlp`, the others have their options."""
     if ":" in name:
         given = {"input_shape": input_shape, "representation_dim": representation_dim}
         return call_factory(name, given, options)
@@ -39,7 +35,7 @@ def build_representation(
 def build_fusion(
     name: str, *, representation_dim: int, num_outputs: int, options: Mapping[str, object]
 ) -> nn.Module:
-    """The fusion head g_k: from an averaged representation to outputs."""
+    """Build the fusion head g_k: from an averaged representation to outputs."""
     if ":" in name:
         given = {"representation_dim": representation_dim, "num_outputs": num_outputs}
         return call_factory(name, given, options)
@@ -58,6 +54,55 @@ def check_representation_name(name: str) -> None:
 def check_fusion_name(name: str) -> None:
     """Refuse a name that stands for no fusion model, before anything is built."""
     _resolve(name, _FUSIONS, "fusion model")
+
+
+class Options:
+    """The options of a built-in model, read one by one; an option that nobody reads is an error."""
+
+    def __init__(self, model: str, given: Mapping[str, object]) -> None:
+        self._model = model
+        self._given = given
+        self._known: list[str] = []
+
+    def integer(self, name: str, default: int, *, least: int = 1) -> int:
+        self._known.append(name)
+        value = self._given.get(name, default)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ConfigError(
+                f"{self._model}: option {name}: expected an integer of at least {least}, "
+                f"got {value!r}",
+                hint=f"the default is {default}",
+            )
+        return value
+
+    def sizes(self, name: str, default: Sequence[int]) -> list[int]:
+        self._known.append(name)
+        value = self._given.get(name, default)
+        return check_sizes([value] if isinstance(value, int) else value, f"option {name}")
+
+    def refuse_unknown(self) -> None:
+        unknown = [name for name in self._given if name not in self._known]
+        if unknown:
+            known = ", ".join(self._known) or "none"
+            raise ConfigError(
+                f'{self._model} has no option "{unknown[0]}"', hint=f"its options: {known}"
+            )
+
+
+def check_sizes(value: object, name: str) -> list[int]:
+    """Return the widths of hidden layers, or refuse what is no list of them."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        sizes = [
+            size
+            for size in value
+            if isinstance(size, int) and not isinstance(size, bool) and size > 0
+        ]
+        if len(sizes) == len(value):
+            return sizes
+    raise ConfigError(
+        f"{name}: expected a list of integers of at least 1, got {value!r}",
+        hint="for example [64, 64]",
+    )
 
 
 def _mlp(shape: Shape, dim: int, hidden: Sequence[int], options: Options) -> nn.Module:

@@ -1,4 +1,4 @@
-"""A model tried on two rows before any training: does it take the block and give the width?"""
+"""Checks a model on two rows before training: it has to take the block and return the width."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from laser_vfl.core.errors import ConfigError, MismatchError
+from laser_vfl.core.training.layer_randomness import borrowed_generator
 
 
 def check_representation(
@@ -72,12 +73,12 @@ def _try(module: nn.Module, shape: tuple[int, ...], what: str) -> object:
 
 @contextmanager
 def _undisturbed(module: nn.Module) -> Iterator[None]:
-    """Evaluation without a trace: modes, buffers and the random state are as before."""
+    """Evaluate a model, and then restore its modes, its buffers and the random state."""
     modes = [(part, part.training) for part in module.modules()]
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers() if not is_lazy(buffer)]
     module.eval()
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), borrowed_generator():
             yield
     finally:
         for part, training in modes:

@@ -1,1 +1,1 @@
-"""Daemons seen from outside: what applications and operators ask of them. Without torch."""
+"""What applications and operators call on running daemons. Imports no torch."""

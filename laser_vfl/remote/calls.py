@@ -1,4 +1,4 @@
-"""How a daemon is reached from outside: what to show, channels, and calls that fail in words."""
+"""Calling a daemon from outside: credentials, channels, and failed calls as errors of ours."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,24 +9,25 @@ import grpc
 
 from laser_vfl.config.address import Address
 from laser_vfl.core import errors
-from laser_vfl.wire.credentials import (
+from laser_vfl.security.credentials import (
     CHECK_TLS,
     CredentialFiles,
     Credentials,
     load_credentials,
     read_authority,
 )
-from laser_vfl.wire.identity import Identity, client_of, coordinator_of
-from laser_vfl.wire.protocol import KEEPALIVE
-from laser_vfl.wire.sizes import APPLICATION_OPTIONS
-from laser_vfl.wire.status import WRONG_NAME, FailedCall, error_from, is_ours
+from laser_vfl.security.identity import Identity, client_of, coordinator_of
+from laser_vfl.transport.grpc_status import FailedCall, error_from, is_ours
+from laser_vfl.transport.grpc_texts import exceeds_limit, has_wrong_name, is_tls_failure
+from laser_vfl.transport.message_limits import APPLICATION_OPTIONS
+from laser_vfl.transport.protocol import KEEPALIVE
 
 _OPTIONS = [
     *KEEPALIVE,
     *APPLICATION_OPTIONS,
-    # What is meant for loopback must not go to a proxy.
+    # Calls to loopback must not go through a proxy.
     ("grpc.enable_http_proxy", 0),
-    # An application outlives the daemon that it asks; gRPC would wait two minutes.
+    # An application may outlive a daemon; gRPC would wait two minutes before it dials again.
     ("grpc.max_reconnect_backoff_ms", 2_000),
 ]
 
@@ -36,7 +37,7 @@ File = str | Path | None
 
 @dataclass(frozen=True)
 class Access:
-    """What to show a daemon, and under which name it has to prove itself; empty is plaintext."""
+    """Our credentials, and the name that the daemon's certificate must have; empty is plaintext."""
 
     credentials: grpc.ChannelCredentials | None = None
     name: str = ""
@@ -59,12 +60,12 @@ def client_access(
 ) -> Access:
     """Return how to reach a client where it predicts.
 
-    A certificate says which client it may ask. Who has a token instead has to give the name that
-    the client proves itself by, such as bank.client.churn.
+    A certificate says which client it may ask. With a token, `name` is the one in the client's
+    certificate, such as bank.client.churn.
     """
     if token is None:
         credentials = _credentials(address, ca, cert, key)
-        return access_to(credentials, _asked_by(credentials))
+        return access_to(credentials, _client_of(credentials))
     if not (ca and name) or cert or key:
         raise errors.ConfigError(
             "a token goes with ca and name, and with no certificate",
@@ -79,7 +80,7 @@ def access_to(credentials: Credentials, to: Identity) -> Access:
 
 
 def open_channel(address: str, access: Access) -> grpc.Channel:
-    """Return a channel for many threads; nothing is dialled before the first call."""
+    """Return a channel that threads may share; it connects at the first call."""
     target = str(_dialled(address))
     if access.credentials is None:
         return grpc.insecure_channel(target, options=_OPTIONS)
@@ -91,10 +92,10 @@ def open_channel(address: str, access: Access) -> grpc.Channel:
 
 
 class _Token(grpc.UnaryUnaryClientInterceptor):
-    """Shows a token with every call.
+    """Sends a token with every call.
 
-    The call credentials that gRPC has for this run Python in its threads, and a channel that is
-    closed at that moment waits for ever.
+    gRPC's call credentials are not used: they run Python in gRPC's threads, and closing a channel
+    at that moment never returns.
     """
 
     def __init__(self, token: str) -> None:
@@ -103,13 +104,13 @@ class _Token(grpc.UnaryUnaryClientInterceptor):
     def intercept_unary_unary(
         self, continuation: Callable[..., Any], client_call_details: Any, request: Any
     ) -> Any:
-        """Make a call that shows it."""
+        """Make a call with the token in its metadata."""
         metadata = [*(client_call_details.metadata or ()), self._shown]
         return continuation(client_call_details._replace(metadata=metadata), request)
 
 
 def call(ask: Callable[..., Any], request: Any, address: str, timeout_s: float) -> Any:
-    """Return what a daemon answers; a call that fails is an error of ours, for a person."""
+    """Return the answer of a daemon; raises an error that a person understands."""
     try:
         return ask(request, timeout=timeout_s)
     except grpc.RpcError as error:
@@ -138,8 +139,8 @@ def _credentials(address: str, ca: File, cert: File, key: File) -> Credentials:
     return Credentials()
 
 
-def _asked_by(credentials: Credentials) -> Identity:
-    """Return which client somebody may ask: an application its own, a client itself."""
+def _client_of(credentials: Credentials) -> Identity:
+    """Return the client that a certificate may ask: an application its own, a client itself."""
     material = credentials.material
     if material is None:
         return client_of("", "")
@@ -163,12 +164,12 @@ def _dialled(text: str) -> Address:
 
 def _explained(error: FailedCall, address: str, timeout_s: float) -> errors.LaserError:
     details = error.details() or ""
-    if WRONG_NAME in details:
+    if has_wrong_name(details):
         return errors.IdentityError(
             f"somebody else than expected answers at {address}",
             hint="check the address, and the certificate that you show",
         )
-    if is_ours(error) or "handshake failed" in details.lower():
+    if is_ours(error) or is_tls_failure(details):
         return error_from(error, doing=f"asking {address}", hint="")
     code = error.code()
     if code is grpc.StatusCode.UNAVAILABLE:
@@ -179,7 +180,7 @@ def _explained(error: FailedCall, address: str, timeout_s: float) -> errors.Lase
             f"{address} did not answer within {timeout_s:g} s", hint="allow more time, or try again"
         )
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        if "larger than max" in details:
+        if exceeds_limit(details):
             return errors.DataError(
                 "this is too much for one request", hint="ask for fewer samples at a time"
             )

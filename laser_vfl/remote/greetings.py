@@ -1,4 +1,4 @@
-"""Asking daemons who they are, in plain Python; this changes nothing at them."""
+"""Asking daemons who they are; this changes nothing at them."""
 
 import time
 from contextlib import closing
@@ -7,21 +7,21 @@ from typing import Any
 
 from laser_vfl.core.release import __version__
 from laser_vfl.remote.calls import Access, call, open_channel
+from laser_vfl.security.identity import Identity
+from laser_vfl.transport.protocol import PROTOCOL_VERSION
 from laser_vfl.v1.coordinator_pb2 import GreetRequest
 from laser_vfl.v1.coordinator_pb2_grpc import CoordinatorStub
 from laser_vfl.v1.peer_pb2_grpc import PeerStub
-from laser_vfl.wire.identity import Identity
-from laser_vfl.wire.protocol import PROTOCOL_VERSION
 
 TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True)
 class Greeting:
-    """Who answers: `client` is empty for a coordinator.
+    """The identity that a daemon claims; `client` is empty for a coordinator.
 
-    `clock_offset_s` is how far its clock is ahead of ours. Of a coordinator alone: `problem` is why
-    it would not have us, `addresses` where it last saw everybody.
+    `clock_offset_s` is how far its clock is ahead of ours. Only a coordinator has `problem`, why it
+    would not let us register, and `addresses`, where it last saw each client.
     """
 
     federation: str
@@ -34,7 +34,7 @@ class Greeting:
 
 
 def greet_coordinator(address: str, access: Access, me: Identity) -> Greeting:
-    """Ask a coordinator who it is and whether it would have us; `me` may be its owner."""
+    """Ask a coordinator who it is and whether `me` could register; `me` may be its owner."""
     with closing(open_channel(address, access)) as channel:
         response, offset_s = _timed(CoordinatorStub(channel).Greet, address, me)
     return Greeting(
@@ -64,7 +64,7 @@ def greet_peer(address: str, access: Access, me: Identity) -> Greeting:
 
 
 def _timed(ask: Any, address: str, me: Identity) -> tuple[Any, float]:
-    """Return what is answered, and how far the other clock is ahead, the way there and back cut."""
+    """Return the answer, and how far the other clock is ahead, half the round trip subtracted."""
     request = GreetRequest(
         federation=me.federation,
         client=me.name,

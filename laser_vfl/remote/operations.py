@@ -19,11 +19,18 @@ def coordinator_status(address: str, access: Access) -> dict[str, Any]:
     Keys: federation, release, run, training, seed (of the run, or of the next one), wanted,
     waiting_for, clients, last_run, last_outcome, num_samples; and of the run that trains, or of the
     last one: generation, members, departures, checkpoint (the highest step whose checkpoint
-    everybody has). Each of `clients`, in roster order: client, up, address, has_head, activity,
-    model_run, next_step, num_steps, silent_s, num_samples, num_redone (steps), num_dropped
-    (frames), num_offences (how often peers broke the contract with it, as it says). Each of
-    `departures`, the oldest first: client, generation (the first without it), reason, at (Unix
-    time).
+    everybody has); settings (what the next run trains with, by the keys of `training` in the
+    coordinator's configuration); run_terms (other keys of that file which decide about runs, each
+    with its value as JSON); requests (who asks for a run that waits for an operator's
+    approval), next_run_at (when the schedule asks for one, Unix time), held_run (finished and not
+    served yet) and held_by (who holds it back). Each of `clients`, in
+    roster order: client, up, address, has_head, activity, work (before a run: what it does,
+    done, total, left_s; or None), model_run, next_step, num_steps, silent_s, num_samples,
+    num_redone (steps), num_dropped (frames), num_offences (how often peers broke the contract
+    with it, as it says), problem (why it cannot take part in the next run, or why the last came
+    to nothing because of it) and held_back_s (for how long it is not called again because of
+    that). Each of `departures`, the oldest first: client, generation (the first without it),
+    reason, at (Unix time).
     """
     with closing(open_channel(address, access)) as channel:
         ask = coordinator_pb2_grpc.CoordinatorStub(channel).GetStatus
@@ -44,20 +51,29 @@ def coordinator_status(address: str, access: Access) -> dict[str, Any]:
         "members": list(status.members),
         "departures": [_plain(one, "client generation reason at") for one in status.departures],
         "checkpoint": status.checkpoint or None,
+        "settings": _settings(status.settings) if status.HasField("settings") else None,
+        "run_terms": dict(sorted(status.run_terms.items())),
+        "requests": list(status.requests),
+        "next_run_at": _optional(status, "next_run_at"),
+        "held_run": status.held_run or None,
+        "held_by": list(status.held_by),
     }
 
 
 def client_status(address: str, access: Access) -> dict[str, Any]:
     """Return how a client daemon is doing.
 
-    Keys: federation, client, release, address, has_head, activity, training_run, next_step,
-    num_steps, model, num_held, serve_problem, num_requests, num_predicted, num_sample_errors,
-    peers, subsets (blocks -> how many predictions used them); and of the run under way, or of the
-    last one in the daemon's life: generation, members, num_redone (steps), frames_dropped (reason
-    -> frames), offences (reason -> how often peers broke the contract with it). `model` is None or
-    has run, trained_at (Unix time), num_steps, roster, heads, task, score_name, score, scores
-    (blocks -> score). Each of `peers`: client, address, available, problem, usual_s, num_wanted,
-    num_available, num_requests, num_ids_asked, num_ids_served, num_refused.
+    Keys: federation, client, release, address, has_head, activity, work (before a run: what it
+    does, done, total, left_s; or None), training_run, next_step, num_steps, model, next_model
+    (trained and not served yet), next_is_published (by this client), held_by (who holds it
+    back), num_held, serve_problem, num_requests, num_predicted,
+    num_sample_errors, peers, subsets (blocks -> how many predictions used them); and of the run
+    under way, or of the last one in the daemon's life: generation, members, num_redone (steps),
+    frames_dropped (reason -> frames), offences (reason -> how often peers broke the contract
+    with it). `model` is None or has run, trained_at (Unix time), num_steps, roster, heads,
+    task, score_name, score, scores (blocks -> score). Each of `peers`: client, address,
+    available, problem, usual_s, num_wanted, num_available, num_requests, num_ids_asked,
+    num_ids_served, num_refused, num_limited.
     """
     with closing(open_channel(address, access)) as channel:
         return ask_client_status(prediction_pb2_grpc.PredictionStub(channel), address)
@@ -65,12 +81,37 @@ def client_status(address: str, access: Access) -> dict[str, Any]:
 
 def retrain(address: str, access: Access, seed: int | None = None) -> dict[str, Any]:
     """Ask a coordinator for a new run; return its `seed` and whom it is `waiting_for`."""
-    if seed is not None and not 0 <= seed <= MAX_SEED:
-        raise ConfigError(f"a seed cannot be {seed}", hint="give one from 0 to 2^63 - 1")
+    _check_seed(seed)
     with closing(open_channel(address, access)) as channel:
         ask = coordinator_pb2_grpc.CoordinatorStub(channel).Retrain
         response = call(ask, coordinator_pb2.RetrainRequest(seed=seed), address, TIMEOUT_S)
     return {"seed": response.seed, "waiting_for": list(response.waiting_for)}
+
+
+def approve_run(
+    address: str, access: Access, client: str, seed: int | None = None
+) -> dict[str, Any]:
+    """Let the run start that a client asks for; return its `seed` and whom it is `waiting_for`."""
+    _check_seed(seed)
+    request = coordinator_pb2.ApproveRunRequest(client=client, seed=seed)
+    with closing(open_channel(address, access)) as channel:
+        ask = coordinator_pb2_grpc.CoordinatorStub(channel).ApproveRun
+        response = call(ask, request, address, TIMEOUT_S)
+    return {"seed": response.seed, "waiting_for": list(response.waiting_for)}
+
+
+def reject_run(address: str, access: Access, client: str) -> None:
+    """Tell a client that the run that it asks for does not start."""
+    with closing(open_channel(address, access)) as channel:
+        ask = coordinator_pb2_grpc.CoordinatorStub(channel).RejectRun
+        call(ask, coordinator_pb2.RejectRunRequest(client=client), address, TIMEOUT_S)
+
+
+def publish_run(address: str, access: Access, run: str) -> None:
+    """Publish a model that a client holds back; it is served when all others have, too."""
+    with closing(open_channel(address, access)) as channel:
+        ask = prediction_pb2_grpc.PredictionStub(channel).Publish
+        call(ask, prediction_pb2.PublishRequest(run=run), address, TIMEOUT_S)
 
 
 def align(address: str, access: Access, timeout_s: float) -> dict[str, Any]:
@@ -110,7 +151,11 @@ def ask_client_status(stub: Any, address: str) -> dict[str, Any]:
         **_plain(status, "federation client release address has_head activity"),
         "training_run": status.training_run or None,
         **_plain(status, "next_step num_steps"),
+        "work": _work(status),
         "model": _model(status.model) if status.HasField("model") else None,
+        "next_model": _model(status.next_model) if status.HasField("next_model") else None,
+        **_plain(status, "next_is_published"),
+        "held_by": list(status.held_by),
         "num_held": status.num_held,
         "serve_problem": status.serve_problem or None,
         **_plain(status, "num_requests num_predicted num_sample_errors"),
@@ -124,6 +169,15 @@ def ask_client_status(stub: Any, address: str) -> dict[str, Any]:
     }
 
 
+def _check_seed(seed: int | None) -> None:
+    if seed is not None and not 0 <= seed <= MAX_SEED:
+        raise ConfigError(f"a seed cannot be {seed}", hint="give one from 0 to 2^63 - 1")
+
+
+def _settings(settings: coordinator_pb2.TrainingSettings) -> dict[str, Any]:
+    return {field.name: getattr(settings, field.name) for field in settings.DESCRIPTOR.fields}
+
+
 def _client_summary(client: coordinator_pb2.ClientSummary) -> dict[str, Any]:
     return {
         "client": client.client,
@@ -133,8 +187,14 @@ def _client_summary(client: coordinator_pb2.ClientSummary) -> dict[str, Any]:
         "activity": client.activity,
         "model_run": client.model_run or None,
         **_plain(client, "next_step num_steps silent_s num_samples"),
-        **_plain(client, "num_redone num_dropped num_offences"),
+        **_plain(client, "num_redone num_dropped num_offences held_back_s"),
+        "problem": client.problem or None,
+        "work": _work(client),
     }
+
+
+def _work(status: Any) -> dict[str, Any] | None:
+    return _plain(status.work, "work done total left_s") if status.HasField("work") else None
 
 
 def _model(model: prediction_pb2.ServedModel) -> dict[str, Any]:
@@ -158,7 +218,7 @@ def _peer(peer: prediction_pb2.PeerStatus) -> dict[str, Any]:
         "problem": peer.problem or None,
         "usual_s": _optional(peer, "usual_s"),
         **_plain(peer, "num_wanted num_available num_requests"),
-        **_plain(peer, "num_ids_asked num_ids_served num_refused"),
+        **_plain(peer, "num_ids_asked num_ids_served num_refused num_limited"),
     }
 
 

@@ -1,17 +1,20 @@
 """The predictor that applications hold: ids in, predictions of a running client daemon out."""
 
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from types import TracebackType
 from typing import Any, Self
 
+from laser_vfl.core.errors import LimitExceeded
 from laser_vfl.remote.calls import Access, call, client_access, open_channel
 from laser_vfl.remote.operations import ask_client_status
+from laser_vfl.transport.prediction_replies import Predictions, decode_predictions
+from laser_vfl.transport.prediction_requests import Features, checked_deadline_s, encode_request
 from laser_vfl.v1 import prediction_pb2_grpc
-from laser_vfl.wire.predictions import Predictions, decode_predictions
-from laser_vfl.wire.requests import Features, checked_deadline_s, encode_request
 
 DAY_S = 86_400.0
 
@@ -52,6 +55,7 @@ class Predictor:
         return predictor
 
     def _connect(self, address: str, access: Access) -> None:
+        self._closed = Event()
         self._address = address
         self._channel = open_channel(address, access)
         self._stub = prediction_pb2_grpc.PredictionStub(self._channel)
@@ -63,13 +67,26 @@ class Predictor:
 
         `features` takes the place of the client's own table for these samples: columns of values,
         a mapping for each id, a data frame, or an array of numbers (ids, ...).
+
+        A client that has too much to do says when to ask again; that is done while the deadline
+        allows it.
         """
         request = encode_request(ids, self._deadline_s if deadline is None else deadline, features)
-        # The daemon keeps the deadline; this only ends the wait for one that does not.
         has_deadline = request.HasField("deadline_s")
-        timeout_s = min(request.deadline_s, DAY_S) * 1.5 + 1.0 if has_deadline else PATIENCE_S
-        response = call(self._stub.Predict, request, self._address, timeout_s)
-        return decode_predictions(request.ids, response)
+        patience_s = min(request.deadline_s, DAY_S) if has_deadline else PATIENCE_S
+        give_up_at = time.monotonic() + patience_s
+        while True:
+            # The daemon keeps the deadline; this only ends the wait for one that does not.
+            timeout_s = patience_s * 1.5 + 1.0 if has_deadline else patience_s
+            try:
+                response = call(self._stub.Predict, request, self._address, timeout_s)
+                return decode_predictions(request.ids, response)
+            except LimitExceeded as error:
+                patience_s = give_up_at - time.monotonic() - error.retry_after_s
+                if patience_s <= 0 or self._closed.wait(error.retry_after_s):
+                    raise
+            if has_deadline:
+                request.deadline_s = patience_s
 
     def predict_batches(
         self,
@@ -91,7 +108,7 @@ class Predictor:
             while waiting:
                 yield waiting.popleft().result()
         finally:
-            # Whoever gives up does not wait for the rest; close() ends what is under way.
+            # A caller that gives up does not wait for the rest; close() ends the calls under way.
             pool.shutdown(wait=False, cancel_futures=True)
 
     def status(self) -> dict[str, Any]:
@@ -100,6 +117,7 @@ class Predictor:
 
     def close(self) -> None:
         """End the connection, and whatever is being asked over it."""
+        self._closed.set()
         self._channel.close()
 
     def __enter__(self) -> Self:

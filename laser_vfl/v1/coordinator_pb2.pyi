@@ -99,6 +99,27 @@ CLIENT_STATE_GONE: ClientState.ValueType  # 5
 """Takes leave for good; `reason` says why."""
 Global___ClientState: _TypeAlias = ClientState  # noqa: Y015
 
+class _RequestState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RequestStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RequestState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REQUEST_STATE_UNSPECIFIED: _RequestState.ValueType  # 0
+    """It asks for none, or none has to be approved."""
+    REQUEST_STATE_PENDING: _RequestState.ValueType  # 1
+    """It waits for the approval of an operator."""
+    REQUEST_STATE_REJECTED: _RequestState.ValueType  # 2
+
+class RequestState(_RequestState, metaclass=_RequestStateEnumTypeWrapper): ...
+
+REQUEST_STATE_UNSPECIFIED: RequestState.ValueType  # 0
+"""It asks for none, or none has to be approved."""
+REQUEST_STATE_PENDING: RequestState.ValueType  # 1
+"""It waits for the approval of an operator."""
+REQUEST_STATE_REJECTED: RequestState.ValueType  # 2
+Global___RequestState: _TypeAlias = RequestState  # noqa: Y015
+
 @_typing.final
 class RegisterRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -124,7 +145,9 @@ class RegisterRequest(_message.Message):
     release: _builtins.str
     """The release of the software, for people."""
     wants_run: _builtins.bool
-    """Whether it wants to train. A client that has a model waits until somebody does."""
+    """Whether it wants to train. A client that has a model waits until somebody does. The first run of
+    a federation starts by that; any other needs an operator's approval.
+    """
     def __init__(
         self,
         *,
@@ -203,6 +226,7 @@ class TrainingSettings(_message.Message):
     DROP_PROBABILITY_FIELD_NUMBER: _builtins.int
     DISTILLATION_EPOCHS_FIELD_NUMBER: _builtins.int
     SHUFFLE_FIELD_NUMBER: _builtins.int
+    PIPELINE_FIELD_NUMBER: _builtins.int
     method: _builtins.str
     representation_dim: _builtins.int
     batch_size: _builtins.int
@@ -225,6 +249,8 @@ class TrainingSettings(_message.Message):
     drop_probability: _builtins.float
     distillation_epochs: _builtins.int
     shuffle: _builtins.str
+    pipeline: _builtins.int
+    """How many steps may begin before the oldest one is applied."""
     def __init__(
         self,
         *,
@@ -249,10 +275,11 @@ class TrainingSettings(_message.Message):
         drop_probability: _builtins.float = ...,
         distillation_epochs: _builtins.int = ...,
         shuffle: _builtins.str = ...,
+        pipeline: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "batching", b"batching", "checkpoint_every", b"checkpoint_every", "distillation_epochs", b"distillation_epochs", "drop_probability", b"drop_probability", "epochs", b"epochs", "loss_divisor", b"loss_divisor", "loss_scale", b"loss_scale", "loss_weighting", b"loss_weighting", "masked_gradients", b"masked_gradients", "max_loss_weight", b"max_loss_weight", "max_norm", b"max_norm", "method", b"method", "preset", b"preset", "representation_dim", b"representation_dim", "seed", b"seed", "shuffle", b"shuffle", "step_timeout_s", b"step_timeout_s", "subset_weight", b"subset_weight", "task_sampling", b"task_sampling", "wire_precision", b"wire_precision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "batching", b"batching", "checkpoint_every", b"checkpoint_every", "distillation_epochs", b"distillation_epochs", "drop_probability", b"drop_probability", "epochs", b"epochs", "loss_divisor", b"loss_divisor", "loss_scale", b"loss_scale", "loss_weighting", b"loss_weighting", "masked_gradients", b"masked_gradients", "max_loss_weight", b"max_loss_weight", "max_norm", b"max_norm", "method", b"method", "pipeline", b"pipeline", "preset", b"preset", "representation_dim", b"representation_dim", "seed", b"seed", "shuffle", b"shuffle", "step_timeout_s", b"step_timeout_s", "subset_weight", b"subset_weight", "task_sampling", b"task_sampling", "wire_precision", b"wire_precision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -273,7 +300,9 @@ class AlignmentCall(_message.Message):
     id: _builtins.str
     purpose: Global___Purpose.ValueType
     run: _builtins.str
-    """The run whose scalars and domain are used; that of the alignment itself unless for newcomers."""
+    """The run whose scalars and domain are used, if not its own. Who was aligned for that run is submitted
+    by the points of then, and only the others travel.
+    """
     number: _builtins.int
     """Alignments are counted for as long as the coordinator lives."""
     @_builtins.property
@@ -334,24 +363,21 @@ class Commitment(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CLIENT_FIELD_NUMBER: _builtins.int
-    TABLE_FIELD_NUMBER: _builtins.int
     NUM_POINTS_FIELD_NUMBER: _builtins.int
     SHA256_FIELD_NUMBER: _builtins.int
     client: _builtins.str
-    table: Global___Table.ValueType
     num_points: _builtins.int
     sha256: _builtins.bytes
     def __init__(
         self,
         *,
         client: _builtins.str = ...,
-        table: Global___Table.ValueType = ...,
         num_points: _builtins.int = ...,
         sha256: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "num_points", b"num_points", "sha256", b"sha256", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "num_points", b"num_points", "sha256", b"sha256"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -364,25 +390,25 @@ class CommitRequest(_message.Message):
     CLIENT_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     ALIGNMENT_FIELD_NUMBER: _builtins.int
-    COMMITMENTS_FIELD_NUMBER: _builtins.int
+    NUM_POINTS_FIELD_NUMBER: _builtins.int
+    SHA256_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     incarnation: _builtins.int
     alignment: _builtins.str
-    @_builtins.property
-    def commitments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Commitment]:
-        """One for each table."""
-
+    num_points: _builtins.int
+    sha256: _builtins.bytes
     def __init__(
         self,
         *,
         client: _builtins.str = ...,
         incarnation: _builtins.int = ...,
         alignment: _builtins.str = ...,
-        commitments: _abc.Iterable[Global___Commitment] | None = ...,
+        num_points: _builtins.int = ...,
+        sha256: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "client", b"client", "commitments", b"commitments", "incarnation", b"incarnation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "client", b"client", "incarnation", b"incarnation", "num_points", b"num_points", "sha256", b"sha256"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -460,17 +486,21 @@ class DryRunRequest(_message.Message):
 
     CLIENT_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    WITHDRAWN_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     incarnation: _builtins.int
+    withdrawn: _builtins.bool
+    """Nobody waits for the dry run any more that this client has asked for."""
     def __init__(
         self,
         *,
         client: _builtins.str = ...,
         incarnation: _builtins.int = ...,
+        withdrawn: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "incarnation", b"incarnation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "incarnation", b"incarnation", "withdrawn", b"withdrawn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -482,7 +512,7 @@ class DryRunResponse(_message.Message):
 
     NUMBER_FIELD_NUMBER: _builtins.int
     number: _builtins.int
-    """The first alignment that answers this wish."""
+    """The first alignment that answers this request."""
     def __init__(
         self,
         *,
@@ -505,6 +535,7 @@ class SubmitIdsRequest(_message.Message):
     TABLE_FIELD_NUMBER: _builtins.int
     BLINDED_FIELD_NUMBER: _builtins.int
     ALIGNMENT_FIELD_NUMBER: _builtins.int
+    TABLES_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     """In the first message only."""
     incarnation: _builtins.int
@@ -513,6 +544,10 @@ class SubmitIdsRequest(_message.Message):
     """Any number of 32-byte points or digests, one after another."""
     alignment: _builtins.str
     """In the first message only."""
+    tables: _builtins.bytes
+    """In a list of points for a run or a dry run, a byte for each of them: the number of the Table that the
+    person is in. TABLE_SERVE is for those who are in neither of the others.
+    """
     def __init__(
         self,
         *,
@@ -521,10 +556,11 @@ class SubmitIdsRequest(_message.Message):
         table: Global___Table.ValueType = ...,
         blinded: _builtins.bytes = ...,
         alignment: _builtins.str = ...,
+        tables: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "blinded", b"blinded", "client", b"client", "incarnation", b"incarnation", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "blinded", b"blinded", "client", b"client", "incarnation", b"incarnation", "table", b"table", "tables", b"tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -710,6 +746,10 @@ class Heartbeat(_message.Message):
     NUM_REDONE_FIELD_NUMBER: _builtins.int
     NUM_DROPPED_FIELD_NUMBER: _builtins.int
     NUM_OFFENCES_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    NEXT_RUN_FIELD_NUMBER: _builtins.int
+    HOLDS_FIELD_NUMBER: _builtins.int
+    WORK_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     incarnation: _builtins.int
     run: _builtins.str
@@ -739,6 +779,14 @@ class Heartbeat(_message.Message):
     num_dropped: _builtins.int
     num_offences: _builtins.int
     """How often peers have broken the contract with it."""
+    problem: _builtins.str
+    """Why it cannot take part in a run now; empty if it can. With CLIENT_STATE_GONE: what it could
+    not do, if it leaves because of that.
+    """
+    next_run: _builtins.str
+    """The run of a model that it has and does not serve yet, if any."""
+    holds: _builtins.bool
+    """Whether it holds that model back itself, and not only waits for others."""
     @_builtins.property
     def waiting_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Whose frames it waits for. Who waits is never blamed for being slow."""
@@ -749,6 +797,8 @@ class Heartbeat(_message.Message):
     def checkpoints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The steps of which it has a checkpoint."""
 
+    @_builtins.property
+    def work(self) -> Global___Work: ...
     def __init__(
         self,
         *,
@@ -772,14 +822,50 @@ class Heartbeat(_message.Message):
         num_redone: _builtins.int = ...,
         num_dropped: _builtins.int = ...,
         num_offences: _builtins.int = ...,
+        problem: _builtins.str = ...,
+        next_run: _builtins.str = ...,
+        holds: _builtins.bool = ...,
+        work: Global___Work | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoints", b"checkpoints", "client", b"client", "incarnation", b"incarnation", "leaving", b"leaving", "links", b"links", "model_run", b"model_run", "naming", b"naming", "next_step", b"next_step", "num_dropped", b"num_dropped", "num_newcomers", b"num_newcomers", "num_offences", b"num_offences", "num_redone", b"num_redone", "num_steps", b"num_steps", "phase_s", b"phase_s", "prepared", b"prepared", "reason", b"reason", "run", b"run", "state", b"state", "stopped", b"stopped", "waiting_for", b"waiting_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoints", b"checkpoints", "client", b"client", "holds", b"holds", "incarnation", b"incarnation", "leaving", b"leaving", "links", b"links", "model_run", b"model_run", "naming", b"naming", "next_run", b"next_run", "next_step", b"next_step", "num_dropped", b"num_dropped", "num_newcomers", b"num_newcomers", "num_offences", b"num_offences", "num_redone", b"num_redone", "num_steps", b"num_steps", "phase_s", b"phase_s", "prepared", b"prepared", "problem", b"problem", "reason", b"reason", "run", b"run", "state", b"state", "stopped", b"stopped", "waiting_for", b"waiting_for", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
+
+@_typing.final
+class Work(_message.Message):
+    """Long work outside of training, and how far it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORK_FIELD_NUMBER: _builtins.int
+    DONE_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    LEFT_S_FIELD_NUMBER: _builtins.int
+    work: _builtins.str
+    """In one word: alignment, tables."""
+    done: _builtins.int
+    total: _builtins.int
+    left_s: _builtins.float
+    """How many seconds the rest will take."""
+    def __init__(
+        self,
+        *,
+        work: _builtins.str = ...,
+        done: _builtins.int = ...,
+        total: _builtins.int = ...,
+        left_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "left_s", b"left_s", "total", b"total", "work", b"work"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Work: _TypeAlias = Work  # noqa: Y015
 
 @_typing.final
 class Directive(_message.Message):
@@ -792,6 +878,7 @@ class Directive(_message.Message):
     STOPPED_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     ADDRESSES_FIELD_NUMBER: _builtins.int
+    PUBLICATION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def gathering(self) -> Global___Gathering: ...
     @_builtins.property
@@ -804,6 +891,8 @@ class Directive(_message.Message):
     def addresses(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientAddress]:
         """Where everybody who is registered can be reached now."""
 
+    @_builtins.property
+    def publication(self) -> Global___Publication: ...
     def __init__(
         self,
         *,
@@ -812,16 +901,51 @@ class Directive(_message.Message):
         stopped: Global___Stopped | None = ...,
         finished: Global___Finished | None = ...,
         addresses: _abc.Iterable[Global___ClientAddress] | None = ...,
+        publication: Global___Publication | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "gathering", b"gathering", "phase", b"phase", "stopped", b"stopped", "training", b"training"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "gathering", b"gathering", "phase", b"phase", "publication", b"publication", "stopped", b"stopped", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "finished", b"finished", "gathering", b"gathering", "phase", b"phase", "stopped", b"stopped", "training", b"training"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "finished", b"finished", "gathering", b"gathering", "phase", b"phase", "publication", b"publication", "stopped", b"stopped", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_phase: _TypeAlias = _typing.Literal["gathering", "training", "stopped", "finished"]  # noqa: Y015
     _WhichOneofArgType_phase: _TypeAlias = _typing.Literal["phase", b"phase"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_phase) -> _WhichOneofReturnType_phase | None: ...
 
 Global___Directive: _TypeAlias = Directive  # noqa: Y015
+
+@_typing.final
+class Publication(_message.Message):
+    """Which runs' models may be served. A client that has trained serves a new run when it is live and its
+    own organisation has published it; until then all go on with the run before, so that blocks fit.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIVE_FIELD_NUMBER: _builtins.int
+    HELD_RUN_FIELD_NUMBER: _builtins.int
+    HELD_BY_FIELD_NUMBER: _builtins.int
+    held_run: _builtins.str
+    """A run that has finished and is held back, and by whom."""
+    @_builtins.property
+    def live(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The last two that are live, the newest last."""
+
+    @_builtins.property
+    def held_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        live: _abc.Iterable[_builtins.str] | None = ...,
+        held_run: _builtins.str = ...,
+        held_by: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["held_by", b"held_by", "held_run", b"held_run", "live", b"live"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Publication: _TypeAlias = Publication  # noqa: Y015
 
 @_typing.final
 class ClientAddress(_message.Message):
@@ -856,9 +980,12 @@ class Gathering(_message.Message):
     WANTED_FIELD_NUMBER: _builtins.int
     CALL_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
+    OWN_REQUEST_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     wanted: _builtins.bool
     """Whether somebody wants a run; then all take part, also those that have a model."""
+    own_request: Global___RequestState.ValueType
+    """What has become of the run that this client asks for."""
     @_builtins.property
     def waiting_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -877,10 +1004,11 @@ class Gathering(_message.Message):
         wanted: _builtins.bool = ...,
         call: Global___AlignmentCall | None = ...,
         refused: Global___RefusedDryRun | None = ...,
+        own_request: Global___RequestState.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "refused", b"refused"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "refused", b"refused", "run", b"run", "waiting_for", b"waiting_for", "wanted", b"wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "own_request", b"own_request", "refused", b"refused", "run", b"run", "waiting_for", b"waiting_for", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1118,6 +1246,66 @@ class RetrainResponse(_message.Message):
 Global___RetrainResponse: _TypeAlias = RetrainResponse  # noqa: Y015
 
 @_typing.final
+class ApproveRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    """Who asks for it."""
+    seed: _builtins.int
+    """The new run's seed; left out, the coordinator draws one."""
+    def __init__(
+        self,
+        *,
+        client: _builtins.str = ...,
+        seed: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "seed", b"seed"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "client", b"client", "seed", b"seed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
+    _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+
+Global___ApproveRunRequest: _TypeAlias = ApproveRunRequest  # noqa: Y015
+
+@_typing.final
+class RejectRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    def __init__(
+        self,
+        *,
+        client: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RejectRunRequest: _TypeAlias = RejectRunRequest  # noqa: Y015
+
+@_typing.final
+class RejectRunResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RejectRunResponse: _TypeAlias = RejectRunResponse  # noqa: Y015
+
+@_typing.final
 class GetStatusRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1136,6 +1324,26 @@ Global___GetStatusRequest: _TypeAlias = GetStatusRequest  # noqa: Y015
 class FederationStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class RunTermsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     FEDERATION_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
@@ -1151,6 +1359,12 @@ class FederationStatus(_message.Message):
     MEMBERS_FIELD_NUMBER: _builtins.int
     DEPARTURES_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    NEXT_RUN_AT_FIELD_NUMBER: _builtins.int
+    HELD_RUN_FIELD_NUMBER: _builtins.int
+    HELD_BY_FIELD_NUMBER: _builtins.int
+    RUN_TERMS_FIELD_NUMBER: _builtins.int
     federation: _builtins.str
     release: _builtins.str
     run: _builtins.str
@@ -1168,6 +1382,10 @@ class FederationStatus(_message.Message):
     """Of the run that trains; if none does, of the last one, if it ended under this coordinator's eyes."""
     checkpoint: _builtins.int
     """The highest step whose checkpoint everybody has."""
+    next_run_at: _builtins.float
+    """When the next run is due by the schedule, in seconds since 1970; left out without one."""
+    held_run: _builtins.str
+    """The run that has finished and is not served yet, and who holds it back."""
     @_builtins.property
     def waiting_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -1178,6 +1396,20 @@ class FederationStatus(_message.Message):
     def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def departures(self) -> _containers.RepeatedCompositeFieldContainer[Global___Departure]: ...
+    @_builtins.property
+    def settings(self) -> Global___TrainingSettings:
+        """What the coordinator was started with, and so what the next run trains with."""
+
+    @_builtins.property
+    def requests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Who asks for a run that waits for an operator's approval."""
+
+    @_builtins.property
+    def held_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def run_terms(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Other keys of the coordinator's file that decide about runs, as it was started with: JSON by key."""
+
     def __init__(
         self,
         *,
@@ -1196,12 +1428,20 @@ class FederationStatus(_message.Message):
         members: _abc.Iterable[_builtins.str] | None = ...,
         departures: _abc.Iterable[Global___Departure] | None = ...,
         checkpoint: _builtins.int = ...,
+        settings: Global___TrainingSettings | None = ...,
+        requests: _abc.Iterable[_builtins.str] | None = ...,
+        next_run_at: _builtins.float | None = ...,
+        held_run: _builtins.str = ...,
+        held_by: _abc.Iterable[_builtins.str] | None = ...,
+        run_terms: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_next_run_at", b"_next_run_at", "next_run_at", b"next_run_at", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "clients", b"clients", "departures", b"departures", "federation", b"federation", "generation", b"generation", "last_outcome", b"last_outcome", "last_run", b"last_run", "members", b"members", "num_samples", b"num_samples", "release", b"release", "run", b"run", "seed", b"seed", "training", b"training", "waiting_for", b"waiting_for", "wanted", b"wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_run_at", b"_next_run_at", "checkpoint", b"checkpoint", "clients", b"clients", "departures", b"departures", "federation", b"federation", "generation", b"generation", "held_by", b"held_by", "held_run", b"held_run", "last_outcome", b"last_outcome", "last_run", b"last_run", "members", b"members", "next_run_at", b"next_run_at", "num_samples", b"num_samples", "release", b"release", "requests", b"requests", "run", b"run", "run_terms", b"run_terms", "seed", b"seed", "settings", b"settings", "training", b"training", "waiting_for", b"waiting_for", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__next_run_at: _TypeAlias = _typing.Literal["next_run_at"]  # noqa: Y015
+    _WhichOneofArgType__next_run_at: _TypeAlias = _typing.Literal["_next_run_at", b"_next_run_at"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next_run_at) -> _WhichOneofReturnType__next_run_at | None: ...
 
 Global___FederationStatus: _TypeAlias = FederationStatus  # noqa: Y015
 
@@ -1254,6 +1494,9 @@ class ClientSummary(_message.Message):
     NUM_REDONE_FIELD_NUMBER: _builtins.int
     NUM_DROPPED_FIELD_NUMBER: _builtins.int
     NUM_OFFENCES_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    HELD_BACK_S_FIELD_NUMBER: _builtins.int
+    WORK_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     up: _builtins.bool
     address: _builtins.str
@@ -1273,6 +1516,12 @@ class ClientSummary(_message.Message):
     """
     num_dropped: _builtins.int
     num_offences: _builtins.int
+    problem: _builtins.str
+    """Why it cannot take part in the next run, or why the last came to nothing because of it."""
+    held_back_s: _builtins.float
+    """For how many seconds it is not called to the next run because of that."""
+    @_builtins.property
+    def work(self) -> Global___Work: ...
     def __init__(
         self,
         *,
@@ -1289,10 +1538,13 @@ class ClientSummary(_message.Message):
         num_redone: _builtins.int = ...,
         num_dropped: _builtins.int = ...,
         num_offences: _builtins.int = ...,
+        problem: _builtins.str = ...,
+        held_back_s: _builtins.float = ...,
+        work: Global___Work | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "address", b"address", "client", b"client", "has_head", b"has_head", "model_run", b"model_run", "next_step", b"next_step", "num_dropped", b"num_dropped", "num_offences", b"num_offences", "num_redone", b"num_redone", "num_samples", b"num_samples", "num_steps", b"num_steps", "silent_s", b"silent_s", "up", b"up"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "address", b"address", "client", b"client", "has_head", b"has_head", "held_back_s", b"held_back_s", "model_run", b"model_run", "next_step", b"next_step", "num_dropped", b"num_dropped", "num_offences", b"num_offences", "num_redone", b"num_redone", "num_samples", b"num_samples", "num_steps", b"num_steps", "problem", b"problem", "silent_s", b"silent_s", "up", b"up", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

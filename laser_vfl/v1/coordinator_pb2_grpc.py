@@ -74,6 +74,16 @@ class CoordinatorStub:
                 request_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.RetrainRequest.SerializeToString,
                 response_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.RetrainResponse.FromString,
                 _registered_method=True)
+        self.ApproveRun = channel.unary_unary(
+                '/laser_vfl.v1.Coordinator/ApproveRun',
+                request_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.ApproveRunRequest.SerializeToString,
+                response_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.RetrainResponse.FromString,
+                _registered_method=True)
+        self.RejectRun = channel.unary_unary(
+                '/laser_vfl.v1.Coordinator/RejectRun',
+                request_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.RejectRunRequest.SerializeToString,
+                response_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.RejectRunResponse.FromString,
+                _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/laser_vfl.v1.Coordinator/GetStatus',
                 request_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.GetStatusRequest.SerializeToString,
@@ -97,14 +107,15 @@ class CoordinatorServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Commit(self, request, context):
-        """A client commits to its lists of points before it sees anybody else's.
+        """A client commits to its list of points before it sees anybody else's.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SubmitIds(self, request_iterator, context):
-        """Blinded ids of one table, in an order of the client's own.
+        """A list of blinded ids, in an order of the client's own: digests of one table, or points of everybody
+        in all tables.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -140,6 +151,20 @@ class CoordinatorServicer:
 
     def Retrain(self, request, context):
         """Asks for a new run of everybody who is there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ApproveRun(self, request, context):
+        """Lets the run start that a client asks for. Only a federation's first starts by itself.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RejectRun(self, request, context):
+        """Tells a client that the run that it asks for does not start.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -200,6 +225,16 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     servicer.Retrain,
                     request_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.RetrainRequest.FromString,
                     response_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.RetrainResponse.SerializeToString,
+            ),
+            'ApproveRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ApproveRun,
+                    request_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.ApproveRunRequest.FromString,
+                    response_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.RetrainResponse.SerializeToString,
+            ),
+            'RejectRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.RejectRun,
+                    request_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.RejectRunRequest.FromString,
+                    response_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.RejectRunResponse.SerializeToString,
             ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
@@ -428,6 +463,60 @@ class Coordinator:
             '/laser_vfl.v1.Coordinator/Retrain',
             laser__vfl_dot_v1_dot_coordinator__pb2.RetrainRequest.SerializeToString,
             laser__vfl_dot_v1_dot_coordinator__pb2.RetrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ApproveRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/laser_vfl.v1.Coordinator/ApproveRun',
+            laser__vfl_dot_v1_dot_coordinator__pb2.ApproveRunRequest.SerializeToString,
+            laser__vfl_dot_v1_dot_coordinator__pb2.RetrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RejectRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/laser_vfl.v1.Coordinator/RejectRun',
+            laser__vfl_dot_v1_dot_coordinator__pb2.RejectRunRequest.SerializeToString,
+            laser__vfl_dot_v1_dot_coordinator__pb2.RejectRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

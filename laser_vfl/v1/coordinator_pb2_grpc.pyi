@@ -36,9 +36,11 @@ class CoordinatorStub:
     Register: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.RegisterRequest, _coordinator_pb2.RegisterResponse]
     """Introduces a client and tells it what is the same for everybody. Changes nothing for others."""
     Commit: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.CommitRequest, _coordinator_pb2.CommitResponse]
-    """A client commits to its lists of points before it sees anybody else's."""
+    """A client commits to its list of points before it sees anybody else's."""
     SubmitIds: _grpc.StreamUnaryMultiCallable[_coordinator_pb2.SubmitIdsRequest, _coordinator_pb2.SubmitIdsResponse]
-    """Blinded ids of one table, in an order of the client's own."""
+    """A list of blinded ids, in an order of the client's own: digests of one table, or points of everybody
+    in all tables.
+    """
     FetchAlignment: _grpc.UnaryStreamMultiCallable[_coordinator_pb2.FetchAlignmentRequest, _coordinator_pb2.FetchAlignmentResponse]
     """Waits until everybody has submitted, then tells the client about its own rows."""
     RefuseAlignment: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.RefuseAlignmentRequest, _coordinator_pb2.RefuseAlignmentResponse]
@@ -49,6 +51,10 @@ class CoordinatorStub:
     """Heartbeats up, directives down, for as long as the client is part of the federation."""
     Retrain: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.RetrainRequest, _coordinator_pb2.RetrainResponse]
     """Asks for a new run of everybody who is there."""
+    ApproveRun: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ApproveRunRequest, _coordinator_pb2.RetrainResponse]
+    """Lets the run start that a client asks for. Only a federation's first starts by itself."""
+    RejectRun: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.RejectRunRequest, _coordinator_pb2.RejectRunResponse]
+    """Tells a client that the run that it asks for does not start."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.GetStatusRequest, _coordinator_pb2.FederationStatus]
     Greet: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.GreetRequest, _coordinator_pb2.GreetResponse]
     """Tells who this is and whether the caller would fit. Changes nothing."""
@@ -59,9 +65,11 @@ class CoordinatorAsyncStub(CoordinatorStub):
     Register: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.RegisterRequest, _coordinator_pb2.RegisterResponse]  # type: ignore[assignment]
     """Introduces a client and tells it what is the same for everybody. Changes nothing for others."""
     Commit: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.CommitRequest, _coordinator_pb2.CommitResponse]  # type: ignore[assignment]
-    """A client commits to its lists of points before it sees anybody else's."""
+    """A client commits to its list of points before it sees anybody else's."""
     SubmitIds: _aio.StreamUnaryMultiCallable[_coordinator_pb2.SubmitIdsRequest, _coordinator_pb2.SubmitIdsResponse]  # type: ignore[assignment]
-    """Blinded ids of one table, in an order of the client's own."""
+    """A list of blinded ids, in an order of the client's own: digests of one table, or points of everybody
+    in all tables.
+    """
     FetchAlignment: _aio.UnaryStreamMultiCallable[_coordinator_pb2.FetchAlignmentRequest, _coordinator_pb2.FetchAlignmentResponse]  # type: ignore[assignment]
     """Waits until everybody has submitted, then tells the client about its own rows."""
     RefuseAlignment: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.RefuseAlignmentRequest, _coordinator_pb2.RefuseAlignmentResponse]  # type: ignore[assignment]
@@ -72,6 +80,10 @@ class CoordinatorAsyncStub(CoordinatorStub):
     """Heartbeats up, directives down, for as long as the client is part of the federation."""
     Retrain: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.RetrainRequest, _coordinator_pb2.RetrainResponse]  # type: ignore[assignment]
     """Asks for a new run of everybody who is there."""
+    ApproveRun: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ApproveRunRequest, _coordinator_pb2.RetrainResponse]  # type: ignore[assignment]
+    """Lets the run start that a client asks for. Only a federation's first starts by itself."""
+    RejectRun: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.RejectRunRequest, _coordinator_pb2.RejectRunResponse]  # type: ignore[assignment]
+    """Tells a client that the run that it asks for does not start."""
     GetStatus: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.GetStatusRequest, _coordinator_pb2.FederationStatus]  # type: ignore[assignment]
     Greet: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.GreetRequest, _coordinator_pb2.GreetResponse]  # type: ignore[assignment]
     """Tells who this is and whether the caller would fit. Changes nothing."""
@@ -91,7 +103,7 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         request: _coordinator_pb2.CommitRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_coordinator_pb2.CommitResponse, _abc.Awaitable[_coordinator_pb2.CommitResponse]]:
-        """A client commits to its lists of points before it sees anybody else's."""
+        """A client commits to its list of points before it sees anybody else's."""
 
     @_abc_1.abstractmethod
     def SubmitIds(
@@ -99,7 +111,9 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_coordinator_pb2.SubmitIdsRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_coordinator_pb2.SubmitIdsResponse, _abc.Awaitable[_coordinator_pb2.SubmitIdsResponse]]:
-        """Blinded ids of one table, in an order of the client's own."""
+        """A list of blinded ids, in an order of the client's own: digests of one table, or points of everybody
+        in all tables.
+        """
 
     @_abc_1.abstractmethod
     def FetchAlignment(
@@ -140,6 +154,22 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_coordinator_pb2.RetrainResponse, _abc.Awaitable[_coordinator_pb2.RetrainResponse]]:
         """Asks for a new run of everybody who is there."""
+
+    @_abc_1.abstractmethod
+    def ApproveRun(
+        self,
+        request: _coordinator_pb2.ApproveRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_coordinator_pb2.RetrainResponse, _abc.Awaitable[_coordinator_pb2.RetrainResponse]]:
+        """Lets the run start that a client asks for. Only a federation's first starts by itself."""
+
+    @_abc_1.abstractmethod
+    def RejectRun(
+        self,
+        request: _coordinator_pb2.RejectRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_coordinator_pb2.RejectRunResponse, _abc.Awaitable[_coordinator_pb2.RejectRunResponse]]:
+        """Tells a client that the run that it asks for does not start."""
 
     @_abc_1.abstractmethod
     def GetStatus(

@@ -26,27 +26,27 @@ from laser_vfl.v1 import coordinator_pb2 as laser__vfl_dot_v1_dot_coordinator__p
 from laser_vfl.v1 import tensor_pb2 as laser__vfl_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17laser_vfl/v1/peer.proto\x12\x0claser_vfl.v1\x1a\x1elaser_vfl/v1/coordinator.proto\x1a\x19laser_vfl/v1/tensor.proto\"p\n\x11PeerGreetResponse\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\x0e\n\x06\x63lient\x18\x02 \x01(\t\x12\x0f\n\x07release\x18\x03 \x01(\t\x12\x18\n\x10protocol_version\x18\x04 \x01(\r\x12\x0c\n\x04time\x18\x05 \x01(\x01\"\x8a\x01\n\rHandOnRequest\x12\x11\n\talignment\x18\x01 \x01(\t\x12\x0e\n\x06sender\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\x12\r\n\x05owner\x18\x04 \x01(\t\x12\"\n\x05table\x18\x05 \x01(\x0e\x32\x13.laser_vfl.v1.Table\x12\x0e\n\x06points\x18\x06 \x01(\x0c\"$\n\x0eHandOnResponse\x12\x12\n\nnum_points\x18\x01 \x01(\x04\"\xce\x01\n\x05\x46rame\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x0c\n\x04step\x18\x03 \x01(\x04\x12%\n\x04kind\x18\x04 \x01(\x0e\x32\x17.laser_vfl.v1.FrameKind\x12\x0e\n\x06sender\x18\x05 \x01(\t\x12\x13\n\x0bincarnation\x18\x06 \x01(\x04\x12$\n\x06tensor\x18\x07 \x01(\x0b\x32\x14.laser_vfl.v1.Tensor\x12\x10\n\x08receiver\x18\x08 \x01(\x04\x12\x12\n\npublic_key\x18\t \x01(\x0c\"b\n\x10RepresentRequest\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0e\n\x06sender\x18\x02 \x01(\t\x12\x0f\n\x07\x64igests\x18\x03 \x01(\x0c\x12\x11\n\talignment\x18\x04 \x01(\t\x12\r\n\x05names\x18\x05 \x01(\x0c\"~\n\x11RepresentResponse\x12\x11\n\tother_run\x18\x01 \x01(\t\x12\x0e\n\x06places\x18\x02 \x01(\x0c\x12-\n\x0frepresentations\x18\x03 \x01(\x0b\x32\x14.laser_vfl.v1.Tensor\x12\x17\n\x0fother_alignment\x18\x04 \x01(\t*\xaa\x01\n\tFrameKind\x12\x1a\n\x16\x46RAME_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10\x46RAME_KIND_HELLO\x10\x01\x12\x1d\n\x19\x46RAME_KIND_REPRESENTATION\x10\x02\x12\x17\n\x13\x46RAME_KIND_GRADIENT\x10\x03\x12\x19\n\x15\x46RAME_KIND_EVALUATION\x10\x04\x12\x18\n\x14\x46RAME_KIND_EVALUATED\x10\x05\x32\x9f\x02\n\x04Peer\x12\x38\n\x08\x45xchange\x12\x13.laser_vfl.v1.Frame\x1a\x13.laser_vfl.v1.Frame(\x01\x30\x01\x12P\n\tRepresent\x12\x1e.laser_vfl.v1.RepresentRequest\x1a\x1f.laser_vfl.v1.RepresentResponse(\x01\x30\x01\x12\x45\n\x06HandOn\x12\x1b.laser_vfl.v1.HandOnRequest\x1a\x1c.laser_vfl.v1.HandOnResponse(\x01\x12\x44\n\x05Greet\x12\x1a.laser_vfl.v1.GreetRequest\x1a\x1f.laser_vfl.v1.PeerGreetResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17laser_vfl/v1/peer.proto\x12\x0claser_vfl.v1\x1a\x1elaser_vfl/v1/coordinator.proto\x1a\x19laser_vfl/v1/tensor.proto\"p\n\x11PeerGreetResponse\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\x0e\n\x06\x63lient\x18\x02 \x01(\t\x12\x0f\n\x07release\x18\x03 \x01(\t\x12\x18\n\x10protocol_version\x18\x04 \x01(\r\x12\x0c\n\x04time\x18\x05 \x01(\x01\"l\n\rHandOnRequest\x12\x11\n\talignment\x18\x01 \x01(\t\x12\x0e\n\x06sender\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x0e\n\x06points\x18\x06 \x01(\x0cJ\x04\x08\x05\x10\x06\"$\n\x0eHandOnResponse\x12\x12\n\nnum_points\x18\x01 \x01(\x04\"\xf1\x01\n\x05\x46rame\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x0c\n\x04step\x18\x03 \x01(\x04\x12%\n\x04kind\x18\x04 \x01(\x0e\x32\x17.laser_vfl.v1.FrameKind\x12\x0e\n\x06sender\x18\x05 \x01(\t\x12\x13\n\x0bincarnation\x18\x06 \x01(\x04\x12$\n\x06tensor\x18\x07 \x01(\x0b\x32\x14.laser_vfl.v1.Tensor\x12\x10\n\x08receiver\x18\x08 \x01(\x04\x12\x12\n\npublic_key\x18\t \x01(\x0c\x12!\n\x04more\x18\n \x03(\x0b\x32\x13.laser_vfl.v1.Frame\"b\n\x10RepresentRequest\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0e\n\x06sender\x18\x02 \x01(\t\x12\x0f\n\x07\x64igests\x18\x03 \x01(\x0c\x12\x11\n\talignment\x18\x04 \x01(\t\x12\r\n\x05names\x18\x05 \x01(\x0c\"~\n\x11RepresentResponse\x12\x11\n\tother_run\x18\x01 \x01(\t\x12\x0e\n\x06places\x18\x02 \x01(\x0c\x12-\n\x0frepresentations\x18\x03 \x01(\x0b\x32\x14.laser_vfl.v1.Tensor\x12\x17\n\x0fother_alignment\x18\x04 \x01(\t*\xaa\x01\n\tFrameKind\x12\x1a\n\x16\x46RAME_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10\x46RAME_KIND_HELLO\x10\x01\x12\x1d\n\x19\x46RAME_KIND_REPRESENTATION\x10\x02\x12\x17\n\x13\x46RAME_KIND_GRADIENT\x10\x03\x12\x19\n\x15\x46RAME_KIND_EVALUATION\x10\x04\x12\x18\n\x14\x46RAME_KIND_EVALUATED\x10\x05\x32\x9f\x02\n\x04Peer\x12\x38\n\x08\x45xchange\x12\x13.laser_vfl.v1.Frame\x1a\x13.laser_vfl.v1.Frame(\x01\x30\x01\x12P\n\tRepresent\x12\x1e.laser_vfl.v1.RepresentRequest\x1a\x1f.laser_vfl.v1.RepresentResponse(\x01\x30\x01\x12\x45\n\x06HandOn\x12\x1b.laser_vfl.v1.HandOnRequest\x1a\x1c.laser_vfl.v1.HandOnResponse(\x01\x12\x44\n\x05Greet\x12\x1a.laser_vfl.v1.GreetRequest\x1a\x1f.laser_vfl.v1.PeerGreetResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'laser_vfl.v1.peer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FRAMEKIND']._serialized_start=831
-  _globals['_FRAMEKIND']._serialized_end=1001
+  _globals['_FRAMEKIND']._serialized_start=835
+  _globals['_FRAMEKIND']._serialized_end=1005
   _globals['_PEERGREETRESPONSE']._serialized_start=100
   _globals['_PEERGREETRESPONSE']._serialized_end=212
-  _globals['_HANDONREQUEST']._serialized_start=215
-  _globals['_HANDONREQUEST']._serialized_end=353
-  _globals['_HANDONRESPONSE']._serialized_start=355
-  _globals['_HANDONRESPONSE']._serialized_end=391
-  _globals['_FRAME']._serialized_start=394
-  _globals['_FRAME']._serialized_end=600
-  _globals['_REPRESENTREQUEST']._serialized_start=602
-  _globals['_REPRESENTREQUEST']._serialized_end=700
-  _globals['_REPRESENTRESPONSE']._serialized_start=702
-  _globals['_REPRESENTRESPONSE']._serialized_end=828
-  _globals['_PEER']._serialized_start=1004
-  _globals['_PEER']._serialized_end=1291
+  _globals['_HANDONREQUEST']._serialized_start=214
+  _globals['_HANDONREQUEST']._serialized_end=322
+  _globals['_HANDONRESPONSE']._serialized_start=324
+  _globals['_HANDONRESPONSE']._serialized_end=360
+  _globals['_FRAME']._serialized_start=363
+  _globals['_FRAME']._serialized_end=604
+  _globals['_REPRESENTREQUEST']._serialized_start=606
+  _globals['_REPRESENTREQUEST']._serialized_end=704
+  _globals['_REPRESENTRESPONSE']._serialized_start=706
+  _globals['_REPRESENTRESPONSE']._serialized_end=832
+  _globals['_PEER']._serialized_start=1008
+  _globals['_PEER']._serialized_end=1295
 # @@protoc_insertion_point(module_scope)

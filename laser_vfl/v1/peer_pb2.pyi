@@ -3,10 +3,11 @@
 isort:skip_file
 What clients send each other directly."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
-from laser_vfl.v1 import coordinator_pb2 as _coordinator_pb2
 from laser_vfl.v1 import tensor_pb2 as _tensor_pb2
 import builtins as _builtins
 import sys
@@ -98,7 +99,6 @@ class HandOnRequest(_message.Message):
     SENDER_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
-    TABLE_FIELD_NUMBER: _builtins.int
     POINTS_FIELD_NUMBER: _builtins.int
     alignment: _builtins.str
     """In the first message only."""
@@ -106,9 +106,8 @@ class HandOnRequest(_message.Message):
     incarnation: _builtins.int
     owner: _builtins.str
     """Whose list it is."""
-    table: _coordinator_pb2.Table.ValueType
     points: _builtins.bytes
-    """Any number of 32-byte points of ed25519, one after another."""
+    """Any number of points of Curve25519, one after another: u coordinates as in X25519, 32 bytes each."""
     def __init__(
         self,
         *,
@@ -116,12 +115,11 @@ class HandOnRequest(_message.Message):
         sender: _builtins.str = ...,
         incarnation: _builtins.int = ...,
         owner: _builtins.str = ...,
-        table: _coordinator_pb2.Table.ValueType = ...,
         points: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "incarnation", b"incarnation", "owner", b"owner", "points", b"points", "sender", b"sender", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "incarnation", b"incarnation", "owner", b"owner", "points", b"points", "sender", b"sender"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -159,6 +157,7 @@ class Frame(_message.Message):
     TENSOR_FIELD_NUMBER: _builtins.int
     RECEIVER_FIELD_NUMBER: _builtins.int
     PUBLIC_KEY_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     generation: _builtins.int
     step: _builtins.int
@@ -173,6 +172,10 @@ class Frame(_message.Message):
     """
     @_builtins.property
     def tensor(self) -> _tensor_pb2.Tensor: ...
+    @_builtins.property
+    def more(self) -> _containers.RepeatedCompositeFieldContainer[Global___Frame]:
+        """Frames that travel in the same message, after this one. They have none of their own."""
+
     def __init__(
         self,
         *,
@@ -185,10 +188,11 @@ class Frame(_message.Message):
         tensor: _tensor_pb2.Tensor | None = ...,
         receiver: _builtins.int = ...,
         public_key: _builtins.bytes = ...,
+        more: _abc.Iterable[Global___Frame] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["tensor", b"tensor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "incarnation", b"incarnation", "kind", b"kind", "public_key", b"public_key", "receiver", b"receiver", "run", b"run", "sender", b"sender", "step", b"step", "tensor", b"tensor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "incarnation", b"incarnation", "kind", b"kind", "more", b"more", "public_key", b"public_key", "receiver", b"receiver", "run", b"run", "sender", b"sender", "step", b"step", "tensor", b"tensor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

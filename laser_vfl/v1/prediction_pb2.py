@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from laser_vfl.v1 import coordinator_pb2 as laser__vfl_dot_v1_dot_coordinator__pb2
 from laser_vfl.v1 import tensor_pb2 as laser__vfl_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dlaser_vfl/v1/prediction.proto\x12\x0claser_vfl.v1\x1a\x19laser_vfl/v1/tensor.proto\"\x0e\n\x0c\x41lignRequest\"\x8d\x01\n\rAlignResponse\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\x0e\n\x06scheme\x18\x02 \x01(\t\x12\x0e\n\x06roster\x18\x03 \x03(\t\x12\x0f\n\x07members\x18\x04 \x03(\t\x12\x0f\n\x07seconds\x18\x05 \x01(\x01\x12*\n\x06tables\x18\x06 \x03(\x0b\x32\x1a.laser_vfl.v1.TableOverlap\"X\n\x0cTableOverlap\x12\r\n\x05table\x18\x01 \x01(\t\x12\x10\n\x08num_rows\x18\x02 \x01(\x04\x12\'\n\x08overlaps\x18\x03 \x03(\x0b\x32\x15.laser_vfl.v1.Overlap\".\n\x07Overlap\x12\x0e\n\x06\x62locks\x18\x01 \x01(\x04\x12\x13\n\x0bnum_samples\x18\x02 \x01(\x04\"\xa9\x01\n\x0ePredictRequest\x12\x0b\n\x03ids\x18\x01 \x03(\t\x12\x17\n\ndeadline_s\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12/\n\x07\x63olumns\x18\x03 \x01(\x0b\x32\x1c.laser_vfl.v1.FeatureColumnsH\x00\x12%\n\x05\x61rray\x18\x04 \x01(\x0b\x32\x14.laser_vfl.v1.TensorH\x00\x42\n\n\x08\x66\x65\x61turesB\r\n\x0b_deadline_s\">\n\x0e\x46\x65\x61tureColumns\x12,\n\x07\x63olumns\x18\x01 \x03(\x0b\x32\x1b.laser_vfl.v1.FeatureColumn\"-\n\rFeatureColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06values\x18\x02 \x03(\t\"\xc1\x02\n\x0fPredictResponse\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\x0f\n\x07\x63lasses\x18\x03 \x03(\t\x12\x12\n\nclass_kind\x18\x04 \x01(\t\x12\x0e\n\x06roster\x18\x05 \x03(\t\x12\x0e\n\x06\x62locks\x18\x06 \x03(\x04\x12\x14\n\x0c\x63lass_places\x18\x07 \x03(\r\x12\x0e\n\x06values\x18\x08 \x03(\x01\x12\x15\n\rprobabilities\x18\t \x01(\x0c\x12)\n\x06\x65rrors\x18\n \x03(\x0b\x32\x19.laser_vfl.v1.SampleError\x12\x12\n\nscore_name\x18\x0b \x01(\t\x12)\n\x06scores\x18\x0c \x03(\x0b\x32\x19.laser_vfl.v1.SubsetScore\x12\'\n\x05peers\x18\r \x03(\x0b\x32\x18.laser_vfl.v1.PeerAnswer\"-\n\x0bSampleError\x12\r\n\x05place\x18\x01 \x01(\r\x12\x0f\n\x07message\x18\x02 \x01(\t\";\n\x0bSubsetScore\x12\x0e\n\x06\x62locks\x18\x01 \x01(\x04\x12\x12\n\x05score\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_score\"D\n\nPeerAnswer\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\x0f\n\x07problem\x18\x02 \x01(\t\x12\x15\n\rnum_available\x18\x03 \x01(\r\"\x18\n\x16GetClientStatusRequest\"\xc8\x05\n\x0c\x43lientStatus\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\x0e\n\x06\x63lient\x18\x02 \x01(\t\x12\x0f\n\x07release\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x10\n\x08has_head\x18\x05 \x01(\x08\x12\x10\n\x08\x61\x63tivity\x18\x06 \x01(\t\x12\x14\n\x0ctraining_run\x18\x07 \x01(\t\x12\x11\n\tnext_step\x18\x08 \x01(\x04\x12\x11\n\tnum_steps\x18\t \x01(\x04\x12(\n\x05model\x18\n \x01(\x0b\x32\x19.laser_vfl.v1.ServedModel\x12\x10\n\x08num_held\x18\x0b \x01(\x04\x12\x15\n\rserve_problem\x18\x0c \x01(\t\x12\x14\n\x0cnum_requests\x18\r \x01(\x04\x12\x15\n\rnum_predicted\x18\x0e \x01(\x04\x12\x19\n\x11num_sample_errors\x18\x0f \x01(\x04\x12\'\n\x05peers\x18\x10 \x03(\x0b\x32\x18.laser_vfl.v1.PeerStatus\x12*\n\x07subsets\x18\x11 \x03(\x0b\x32\x19.laser_vfl.v1.SubsetCount\x12\x12\n\ngeneration\x18\x12 \x01(\x04\x12\x0f\n\x07members\x18\x13 \x03(\t\x12\x12\n\nnum_redone\x18\x14 \x01(\x04\x12?\n\x0bnum_dropped\x18\x15 \x03(\x0b\x32*.laser_vfl.v1.ClientStatus.NumDroppedEntry\x12\x41\n\x0cnum_offences\x18\x16 \x03(\x0b\x32+.laser_vfl.v1.ClientStatus.NumOffencesEntry\x1a\x31\n\x0fNumDroppedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a\x32\n\x10NumOffencesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xcb\x01\n\x0bServedModel\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x12\n\ntrained_at\x18\x02 \x01(\x01\x12\x11\n\tnum_steps\x18\x03 \x01(\x04\x12\x0e\n\x06roster\x18\x04 \x03(\t\x12\r\n\x05heads\x18\x05 \x03(\t\x12\x0c\n\x04task\x18\x06 \x01(\t\x12\x12\n\nscore_name\x18\x07 \x01(\t\x12\x12\n\x05score\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12)\n\x06scores\x18\t \x03(\x0b\x32\x19.laser_vfl.v1.SubsetScoreB\x08\n\x06_score\"\xf8\x01\n\nPeerStatus\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tavailable\x18\x03 \x01(\x08\x12\x0f\n\x07problem\x18\x04 \x01(\t\x12\x14\n\x07usual_s\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\nnum_wanted\x18\x06 \x01(\x04\x12\x15\n\rnum_available\x18\x07 \x01(\x04\x12\x14\n\x0cnum_requests\x18\x08 \x01(\x04\x12\x15\n\rnum_ids_asked\x18\t \x01(\x04\x12\x16\n\x0enum_ids_served\x18\n \x01(\x04\x12\x13\n\x0bnum_refused\x18\x0b \x01(\x04\x42\n\n\x08_usual_s\"4\n\x0bSubsetCount\x12\x0e\n\x06\x62locks\x18\x01 \x01(\x04\x12\x15\n\rnum_predicted\x18\x02 \x01(\x04\x32\xeb\x01\n\nPrediction\x12\x46\n\x07Predict\x12\x1c.laser_vfl.v1.PredictRequest\x1a\x1d.laser_vfl.v1.PredictResponse\x12S\n\x0fGetClientStatus\x12$.laser_vfl.v1.GetClientStatusRequest\x1a\x1a.laser_vfl.v1.ClientStatus\x12@\n\x05\x41lign\x12\x1a.laser_vfl.v1.AlignRequest\x1a\x1b.laser_vfl.v1.AlignResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dlaser_vfl/v1/prediction.proto\x12\x0claser_vfl.v1\x1a\x1elaser_vfl/v1/coordinator.proto\x1a\x19laser_vfl/v1/tensor.proto\"\x1d\n\x0ePublishRequest\x12\x0b\n\x03run\x18\x01 \x01(\t\"\x11\n\x0fPublishResponse\"\x0e\n\x0c\x41lignRequest\"\x8d\x01\n\rAlignResponse\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\x0e\n\x06scheme\x18\x02 \x01(\t\x12\x0e\n\x06roster\x18\x03 \x03(\t\x12\x0f\n\x07members\x18\x04 \x03(\t\x12\x0f\n\x07seconds\x18\x05 \x01(\x01\x12*\n\x06tables\x18\x06 \x03(\x0b\x32\x1a.laser_vfl.v1.TableOverlap\"X\n\x0cTableOverlap\x12\r\n\x05table\x18\x01 \x01(\t\x12\x10\n\x08num_rows\x18\x02 \x01(\x04\x12\'\n\x08overlaps\x18\x03 \x03(\x0b\x32\x15.laser_vfl.v1.Overlap\".\n\x07Overlap\x12\x0e\n\x06\x62locks\x18\x01 \x01(\x04\x12\x13\n\x0bnum_samples\x18\x02 \x01(\x04\"\xa9\x01\n\x0ePredictRequest\x12\x0b\n\x03ids\x18\x01 \x03(\t\x12\x17\n\ndeadline_s\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12/\n\x07\x63olumns\x18\x03 \x01(\x0b\x32\x1c.laser_vfl.v1.FeatureColumnsH\x00\x12%\n\x05\x61rray\x18\x04 \x01(\x0b\x32\x14.laser_vfl.v1.TensorH\x00\x42\n\n\x08\x66\x65\x61turesB\r\n\x0b_deadline_s\">\n\x0e\x46\x65\x61tureColumns\x12,\n\x07\x63olumns\x18\x01 \x03(\x0b\x32\x1b.laser_vfl.v1.FeatureColumn\"-\n\rFeatureColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06values\x18\x02 \x03(\t\"\x88\x03\n\x0fPredictResponse\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\x0f\n\x07\x63lasses\x18\x03 \x03(\t\x12\x12\n\nclass_kind\x18\x04 \x01(\t\x12\x0e\n\x06roster\x18\x05 \x03(\t\x12\x0e\n\x06\x62locks\x18\x06 \x03(\x04\x12\x14\n\x0c\x63lass_places\x18\x07 \x03(\r\x12\x0e\n\x06values\x18\x08 \x03(\x01\x12\x15\n\rprobabilities\x18\t \x01(\x0c\x12)\n\x06\x65rrors\x18\n \x03(\x0b\x32\x19.laser_vfl.v1.SampleError\x12\x12\n\nscore_name\x18\x0b \x01(\t\x12)\n\x06scores\x18\x0c \x03(\x0b\x32\x19.laser_vfl.v1.SubsetScore\x12\'\n\x05peers\x18\r \x03(\x0b\x32\x18.laser_vfl.v1.PeerAnswer\x12\x16\n\x0emissing_blocks\x18\x0e \x03(\x04\x12-\n\tunaligned\x18\x0f \x01(\x0b\x32\x1a.laser_vfl.v1.UnalignedIds\"+\n\x0cUnalignedIds\x12\x0b\n\x03num\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\"-\n\x0bSampleError\x12\r\n\x05place\x18\x01 \x01(\r\x12\x0f\n\x07message\x18\x02 \x01(\t\";\n\x0bSubsetScore\x12\x0e\n\x06\x62locks\x18\x01 \x01(\x04\x12\x12\n\x05score\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_score\"P\n\nPeerAnswer\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\x0f\n\x07problem\x18\x02 \x01(\t\x12\x15\n\rnum_available\x18\x03 \x01(\r\x12\n\n\x02up\x18\x04 \x01(\x08\"\x18\n\x16GetClientStatusRequest\"\xc5\x06\n\x0c\x43lientStatus\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\x0e\n\x06\x63lient\x18\x02 \x01(\t\x12\x0f\n\x07release\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x10\n\x08has_head\x18\x05 \x01(\x08\x12\x10\n\x08\x61\x63tivity\x18\x06 \x01(\t\x12\x14\n\x0ctraining_run\x18\x07 \x01(\t\x12\x11\n\tnext_step\x18\x08 \x01(\x04\x12\x11\n\tnum_steps\x18\t \x01(\x04\x12(\n\x05model\x18\n \x01(\x0b\x32\x19.laser_vfl.v1.ServedModel\x12\x10\n\x08num_held\x18\x0b \x01(\x04\x12\x15\n\rserve_problem\x18\x0c \x01(\t\x12\x14\n\x0cnum_requests\x18\r \x01(\x04\x12\x15\n\rnum_predicted\x18\x0e \x01(\x04\x12\x19\n\x11num_sample_errors\x18\x0f \x01(\x04\x12\'\n\x05peers\x18\x10 \x03(\x0b\x32\x18.laser_vfl.v1.PeerStatus\x12*\n\x07subsets\x18\x11 \x03(\x0b\x32\x19.laser_vfl.v1.SubsetCount\x12\x12\n\ngeneration\x18\x12 \x01(\x04\x12\x0f\n\x07members\x18\x13 \x03(\t\x12\x12\n\nnum_redone\x18\x14 \x01(\x04\x12?\n\x0bnum_dropped\x18\x15 \x03(\x0b\x32*.laser_vfl.v1.ClientStatus.NumDroppedEntry\x12\x41\n\x0cnum_offences\x18\x16 \x03(\x0b\x32+.laser_vfl.v1.ClientStatus.NumOffencesEntry\x12-\n\nnext_model\x18\x17 \x01(\x0b\x32\x19.laser_vfl.v1.ServedModel\x12\x19\n\x11next_is_published\x18\x18 \x01(\x08\x12\x0f\n\x07held_by\x18\x19 \x03(\t\x12 \n\x04work\x18\x1a \x01(\x0b\x32\x12.laser_vfl.v1.Work\x1a\x31\n\x0fNumDroppedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1a\x32\n\x10NumOffencesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xcb\x01\n\x0bServedModel\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x12\n\ntrained_at\x18\x02 \x01(\x01\x12\x11\n\tnum_steps\x18\x03 \x01(\x04\x12\x0e\n\x06roster\x18\x04 \x03(\t\x12\r\n\x05heads\x18\x05 \x03(\t\x12\x0c\n\x04task\x18\x06 \x01(\t\x12\x12\n\nscore_name\x18\x07 \x01(\t\x12\x12\n\x05score\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12)\n\x06scores\x18\t \x03(\x0b\x32\x19.laser_vfl.v1.SubsetScoreB\x08\n\x06_score\"\x8d\x02\n\nPeerStatus\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tavailable\x18\x03 \x01(\x08\x12\x0f\n\x07problem\x18\x04 \x01(\t\x12\x14\n\x07usual_s\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\nnum_wanted\x18\x06 \x01(\x04\x12\x15\n\rnum_available\x18\x07 \x01(\x04\x12\x14\n\x0cnum_requests\x18\x08 \x01(\x04\x12\x15\n\rnum_ids_asked\x18\t \x01(\x04\x12\x16\n\x0enum_ids_served\x18\n \x01(\x04\x12\x13\n\x0bnum_refused\x18\x0b \x01(\x04\x12\x13\n\x0bnum_limited\x18\x0c \x01(\x04\x42\n\n\x08_usual_s\"4\n\x0bSubsetCount\x12\x0e\n\x06\x62locks\x18\x01 \x01(\x04\x12\x15\n\rnum_predicted\x18\x02 \x01(\x04\x32\xb3\x02\n\nPrediction\x12\x46\n\x07Predict\x12\x1c.laser_vfl.v1.PredictRequest\x1a\x1d.laser_vfl.v1.PredictResponse\x12S\n\x0fGetClientStatus\x12$.laser_vfl.v1.GetClientStatusRequest\x1a\x1a.laser_vfl.v1.ClientStatus\x12@\n\x05\x41lign\x12\x1a.laser_vfl.v1.AlignRequest\x1a\x1b.laser_vfl.v1.AlignResponse\x12\x46\n\x07Publish\x12\x1c.laser_vfl.v1.PublishRequest\x1a\x1d.laser_vfl.v1.PublishResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,42 +37,48 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLIENTSTATUS_NUMDROPPEDENTRY']._serialized_options = b'8\001'
   _globals['_CLIENTSTATUS_NUMOFFENCESENTRY']._loaded_options = None
   _globals['_CLIENTSTATUS_NUMOFFENCESENTRY']._serialized_options = b'8\001'
-  _globals['_ALIGNREQUEST']._serialized_start=74
-  _globals['_ALIGNREQUEST']._serialized_end=88
-  _globals['_ALIGNRESPONSE']._serialized_start=91
-  _globals['_ALIGNRESPONSE']._serialized_end=232
-  _globals['_TABLEOVERLAP']._serialized_start=234
-  _globals['_TABLEOVERLAP']._serialized_end=322
-  _globals['_OVERLAP']._serialized_start=324
-  _globals['_OVERLAP']._serialized_end=370
-  _globals['_PREDICTREQUEST']._serialized_start=373
-  _globals['_PREDICTREQUEST']._serialized_end=542
-  _globals['_FEATURECOLUMNS']._serialized_start=544
-  _globals['_FEATURECOLUMNS']._serialized_end=606
-  _globals['_FEATURECOLUMN']._serialized_start=608
-  _globals['_FEATURECOLUMN']._serialized_end=653
-  _globals['_PREDICTRESPONSE']._serialized_start=656
-  _globals['_PREDICTRESPONSE']._serialized_end=977
-  _globals['_SAMPLEERROR']._serialized_start=979
-  _globals['_SAMPLEERROR']._serialized_end=1024
-  _globals['_SUBSETSCORE']._serialized_start=1026
-  _globals['_SUBSETSCORE']._serialized_end=1085
-  _globals['_PEERANSWER']._serialized_start=1087
-  _globals['_PEERANSWER']._serialized_end=1155
-  _globals['_GETCLIENTSTATUSREQUEST']._serialized_start=1157
-  _globals['_GETCLIENTSTATUSREQUEST']._serialized_end=1181
-  _globals['_CLIENTSTATUS']._serialized_start=1184
-  _globals['_CLIENTSTATUS']._serialized_end=1896
-  _globals['_CLIENTSTATUS_NUMDROPPEDENTRY']._serialized_start=1795
-  _globals['_CLIENTSTATUS_NUMDROPPEDENTRY']._serialized_end=1844
-  _globals['_CLIENTSTATUS_NUMOFFENCESENTRY']._serialized_start=1846
-  _globals['_CLIENTSTATUS_NUMOFFENCESENTRY']._serialized_end=1896
-  _globals['_SERVEDMODEL']._serialized_start=1899
-  _globals['_SERVEDMODEL']._serialized_end=2102
-  _globals['_PEERSTATUS']._serialized_start=2105
-  _globals['_PEERSTATUS']._serialized_end=2353
-  _globals['_SUBSETCOUNT']._serialized_start=2355
-  _globals['_SUBSETCOUNT']._serialized_end=2407
-  _globals['_PREDICTION']._serialized_start=2410
-  _globals['_PREDICTION']._serialized_end=2645
+  _globals['_PUBLISHREQUEST']._serialized_start=106
+  _globals['_PUBLISHREQUEST']._serialized_end=135
+  _globals['_PUBLISHRESPONSE']._serialized_start=137
+  _globals['_PUBLISHRESPONSE']._serialized_end=154
+  _globals['_ALIGNREQUEST']._serialized_start=156
+  _globals['_ALIGNREQUEST']._serialized_end=170
+  _globals['_ALIGNRESPONSE']._serialized_start=173
+  _globals['_ALIGNRESPONSE']._serialized_end=314
+  _globals['_TABLEOVERLAP']._serialized_start=316
+  _globals['_TABLEOVERLAP']._serialized_end=404
+  _globals['_OVERLAP']._serialized_start=406
+  _globals['_OVERLAP']._serialized_end=452
+  _globals['_PREDICTREQUEST']._serialized_start=455
+  _globals['_PREDICTREQUEST']._serialized_end=624
+  _globals['_FEATURECOLUMNS']._serialized_start=626
+  _globals['_FEATURECOLUMNS']._serialized_end=688
+  _globals['_FEATURECOLUMN']._serialized_start=690
+  _globals['_FEATURECOLUMN']._serialized_end=735
+  _globals['_PREDICTRESPONSE']._serialized_start=738
+  _globals['_PREDICTRESPONSE']._serialized_end=1130
+  _globals['_UNALIGNEDIDS']._serialized_start=1132
+  _globals['_UNALIGNEDIDS']._serialized_end=1175
+  _globals['_SAMPLEERROR']._serialized_start=1177
+  _globals['_SAMPLEERROR']._serialized_end=1222
+  _globals['_SUBSETSCORE']._serialized_start=1224
+  _globals['_SUBSETSCORE']._serialized_end=1283
+  _globals['_PEERANSWER']._serialized_start=1285
+  _globals['_PEERANSWER']._serialized_end=1365
+  _globals['_GETCLIENTSTATUSREQUEST']._serialized_start=1367
+  _globals['_GETCLIENTSTATUSREQUEST']._serialized_end=1391
+  _globals['_CLIENTSTATUS']._serialized_start=1394
+  _globals['_CLIENTSTATUS']._serialized_end=2231
+  _globals['_CLIENTSTATUS_NUMDROPPEDENTRY']._serialized_start=2130
+  _globals['_CLIENTSTATUS_NUMDROPPEDENTRY']._serialized_end=2179
+  _globals['_CLIENTSTATUS_NUMOFFENCESENTRY']._serialized_start=2181
+  _globals['_CLIENTSTATUS_NUMOFFENCESENTRY']._serialized_end=2231
+  _globals['_SERVEDMODEL']._serialized_start=2234
+  _globals['_SERVEDMODEL']._serialized_end=2437
+  _globals['_PEERSTATUS']._serialized_start=2440
+  _globals['_PEERSTATUS']._serialized_end=2709
+  _globals['_SUBSETCOUNT']._serialized_start=2711
+  _globals['_SUBSETCOUNT']._serialized_end=2763
+  _globals['_PREDICTION']._serialized_start=2766
+  _globals['_PREDICTION']._serialized_end=3073
 # @@protoc_insertion_point(module_scope)

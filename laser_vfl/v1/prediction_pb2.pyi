@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from laser_vfl.v1 import coordinator_pb2 as _coordinator_pb2
 from laser_vfl.v1 import tensor_pb2 as _tensor_pb2
 import builtins as _builtins
 import sys
@@ -18,6 +19,40 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+@_typing.final
+class PublishRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    run: _builtins.str
+    def __init__(
+        self,
+        *,
+        run: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PublishRequest: _TypeAlias = PublishRequest  # noqa: Y015
+
+@_typing.final
+class PublishResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PublishResponse: _TypeAlias = PublishResponse  # noqa: Y015
 
 @_typing.final
 class AlignRequest(_message.Message):
@@ -232,6 +267,8 @@ class PredictResponse(_message.Message):
     SCORE_NAME_FIELD_NUMBER: _builtins.int
     SCORES_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
+    MISSING_BLOCKS_FIELD_NUMBER: _builtins.int
+    UNALIGNED_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     """The training run that the models of all used blocks come from."""
     task: _builtins.str
@@ -272,6 +309,16 @@ class PredictResponse(_message.Message):
     def peers(self) -> _containers.RepeatedCompositeFieldContainer[Global___PeerAnswer]:
         """What became of the question to each peer."""
 
+    @_builtins.property
+    def missing_blocks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The blocks that a prediction lacks because their client did not give them, although it may hold
+        the sample; empty when no prediction lacks one.
+        """
+
+    @_builtins.property
+    def unaligned(self) -> Global___UnalignedIds:
+        """Left out when there are none."""
+
     def __init__(
         self,
         *,
@@ -288,14 +335,43 @@ class PredictResponse(_message.Message):
         score_name: _builtins.str = ...,
         scores: _abc.Iterable[Global___SubsetScore] | None = ...,
         peers: _abc.Iterable[Global___PeerAnswer] | None = ...,
+        missing_blocks: _abc.Iterable[_builtins.int] | None = ...,
+        unaligned: Global___UnalignedIds | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["unaligned", b"unaligned"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "class_kind", b"class_kind", "class_places", b"class_places", "classes", b"classes", "errors", b"errors", "peers", b"peers", "probabilities", b"probabilities", "roster", b"roster", "run", b"run", "score_name", b"score_name", "scores", b"scores", "task", b"task", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "class_kind", b"class_kind", "class_places", b"class_places", "classes", b"classes", "errors", b"errors", "missing_blocks", b"missing_blocks", "peers", b"peers", "probabilities", b"probabilities", "roster", b"roster", "run", b"run", "score_name", b"score_name", "scores", b"scores", "task", b"task", "unaligned", b"unaligned", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PredictResponse: _TypeAlias = PredictResponse  # noqa: Y015
+
+@_typing.final
+class UnalignedIds(_message.Message):
+    """Ids in no alignment, whose features came with the request. No other client is asked about them,
+    now or later.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    num: _builtins.int
+    reason: _builtins.str
+    """Why they are not aligned, and what to do about it."""
+    def __init__(
+        self,
+        *,
+        num: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num", b"num", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnalignedIds: _TypeAlias = UnalignedIds  # noqa: Y015
 
 @_typing.final
 class SampleError(_message.Message):
@@ -351,20 +427,26 @@ class PeerAnswer(_message.Message):
     CLIENT_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
     NUM_AVAILABLE_FIELD_NUMBER: _builtins.int
+    UP_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     problem: _builtins.str
     """Empty when it answered; otherwise why its block counts as missing."""
     num_available: _builtins.int
+    up: _builtins.bool
+    """Whether the client is asked at the moment: with a problem, it was too slow for the deadline, or
+    limits how much it is asked.
+    """
     def __init__(
         self,
         *,
         client: _builtins.str = ...,
         problem: _builtins.str = ...,
         num_available: _builtins.int = ...,
+        up: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "num_available", b"num_available", "problem", b"problem"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "num_available", b"num_available", "problem", b"problem", "up", b"up"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -451,6 +533,10 @@ class ClientStatus(_message.Message):
     NUM_REDONE_FIELD_NUMBER: _builtins.int
     NUM_DROPPED_FIELD_NUMBER: _builtins.int
     NUM_OFFENCES_FIELD_NUMBER: _builtins.int
+    NEXT_MODEL_FIELD_NUMBER: _builtins.int
+    NEXT_IS_PUBLISHED_FIELD_NUMBER: _builtins.int
+    HELD_BY_FIELD_NUMBER: _builtins.int
+    WORK_FIELD_NUMBER: _builtins.int
     federation: _builtins.str
     client: _builtins.str
     release: _builtins.str
@@ -475,6 +561,7 @@ class ClientStatus(_message.Message):
     the contract with it, both by reason.
     """
     num_redone: _builtins.int
+    next_is_published: _builtins.bool
     @_builtins.property
     def model(self) -> Global___ServedModel:
         """What it serves; left out before the first model."""
@@ -489,6 +576,16 @@ class ClientStatus(_message.Message):
     def num_dropped(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
     @_builtins.property
     def num_offences(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    @_builtins.property
+    def next_model(self) -> Global___ServedModel:
+        """The model that was trained last, if it is not served yet; who holds it back is not always known."""
+
+    @_builtins.property
+    def held_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def work(self) -> _coordinator_pb2.Work:
+        """Long work outside of training, and how far it is; left out without any."""
+
     def __init__(
         self,
         *,
@@ -514,10 +611,14 @@ class ClientStatus(_message.Message):
         num_redone: _builtins.int = ...,
         num_dropped: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         num_offences: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        next_model: Global___ServedModel | None = ...,
+        next_is_published: _builtins.bool = ...,
+        held_by: _abc.Iterable[_builtins.str] | None = ...,
+        work: _coordinator_pb2.Work | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "next_model", b"next_model", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "address", b"address", "client", b"client", "federation", b"federation", "generation", b"generation", "has_head", b"has_head", "members", b"members", "model", b"model", "next_step", b"next_step", "num_dropped", b"num_dropped", "num_held", b"num_held", "num_offences", b"num_offences", "num_predicted", b"num_predicted", "num_redone", b"num_redone", "num_requests", b"num_requests", "num_sample_errors", b"num_sample_errors", "num_steps", b"num_steps", "peers", b"peers", "release", b"release", "serve_problem", b"serve_problem", "subsets", b"subsets", "training_run", b"training_run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "address", b"address", "client", b"client", "federation", b"federation", "generation", b"generation", "has_head", b"has_head", "held_by", b"held_by", "members", b"members", "model", b"model", "next_is_published", b"next_is_published", "next_model", b"next_model", "next_step", b"next_step", "num_dropped", b"num_dropped", "num_held", b"num_held", "num_offences", b"num_offences", "num_predicted", b"num_predicted", "num_redone", b"num_redone", "num_requests", b"num_requests", "num_sample_errors", b"num_sample_errors", "num_steps", b"num_steps", "peers", b"peers", "release", b"release", "serve_problem", b"serve_problem", "subsets", b"subsets", "training_run", b"training_run", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -587,6 +688,7 @@ class PeerStatus(_message.Message):
     NUM_IDS_ASKED_FIELD_NUMBER: _builtins.int
     NUM_IDS_SERVED_FIELD_NUMBER: _builtins.int
     NUM_REFUSED_FIELD_NUMBER: _builtins.int
+    NUM_LIMITED_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     address: _builtins.str
     available: _builtins.bool
@@ -602,6 +704,8 @@ class PeerStatus(_message.Message):
     num_ids_asked: _builtins.int
     num_ids_served: _builtins.int
     num_refused: _builtins.int
+    num_limited: _builtins.int
+    """How often it has refused this client because it was asked too much in too short a time."""
     def __init__(
         self,
         *,
@@ -616,10 +720,11 @@ class PeerStatus(_message.Message):
         num_ids_asked: _builtins.int = ...,
         num_ids_served: _builtins.int = ...,
         num_refused: _builtins.int = ...,
+        num_limited: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_usual_s", b"_usual_s", "usual_s", b"usual_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_usual_s", b"_usual_s", "address", b"address", "available", b"available", "client", b"client", "num_available", b"num_available", "num_ids_asked", b"num_ids_asked", "num_ids_served", b"num_ids_served", "num_refused", b"num_refused", "num_requests", b"num_requests", "num_wanted", b"num_wanted", "problem", b"problem", "usual_s", b"usual_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_usual_s", b"_usual_s", "address", b"address", "available", b"available", "client", b"client", "num_available", b"num_available", "num_ids_asked", b"num_ids_asked", "num_ids_served", b"num_ids_served", "num_limited", b"num_limited", "num_refused", b"num_refused", "num_requests", b"num_requests", "num_wanted", b"num_wanted", "problem", b"problem", "usual_s", b"usual_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__usual_s: _TypeAlias = _typing.Literal["usual_s"]  # noqa: Y015
     _WhichOneofArgType__usual_s: _TypeAlias = _typing.Literal["_usual_s", b"_usual_s"]  # noqa: Y015

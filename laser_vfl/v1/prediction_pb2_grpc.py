@@ -49,6 +49,11 @@ class PredictionStub:
                 request_serializer=laser__vfl_dot_v1_dot_prediction__pb2.AlignRequest.SerializeToString,
                 response_deserializer=laser__vfl_dot_v1_dot_prediction__pb2.AlignResponse.FromString,
                 _registered_method=True)
+        self.Publish = channel.unary_unary(
+                '/laser_vfl.v1.Prediction/Publish',
+                request_serializer=laser__vfl_dot_v1_dot_prediction__pb2.PublishRequest.SerializeToString,
+                response_deserializer=laser__vfl_dot_v1_dot_prediction__pb2.PublishResponse.FromString,
+                _registered_method=True)
 
 
 class PredictionServicer:
@@ -74,6 +79,13 @@ class PredictionServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Publish(self, request, context):
+        """Publishes a model that this client holds back. It is served when all others have done so, too.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PredictionServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -91,6 +103,11 @@ def add_PredictionServicer_to_server(servicer, server):
                     servicer.Align,
                     request_deserializer=laser__vfl_dot_v1_dot_prediction__pb2.AlignRequest.FromString,
                     response_serializer=laser__vfl_dot_v1_dot_prediction__pb2.AlignResponse.SerializeToString,
+            ),
+            'Publish': grpc.unary_unary_rpc_method_handler(
+                    servicer.Publish,
+                    request_deserializer=laser__vfl_dot_v1_dot_prediction__pb2.PublishRequest.FromString,
+                    response_serializer=laser__vfl_dot_v1_dot_prediction__pb2.PublishResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -174,6 +191,33 @@ class Prediction:
             '/laser_vfl.v1.Prediction/Align',
             laser__vfl_dot_v1_dot_prediction__pb2.AlignRequest.SerializeToString,
             laser__vfl_dot_v1_dot_prediction__pb2.AlignResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Publish(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/laser_vfl.v1.Prediction/Publish',
+            laser__vfl_dot_v1_dot_prediction__pb2.PublishRequest.SerializeToString,
+            laser__vfl_dot_v1_dot_prediction__pb2.PublishResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -36,6 +36,8 @@ class PredictionStub:
     GetClientStatus: _grpc.UnaryUnaryMultiCallable[_prediction_pb2.GetClientStatusRequest, _prediction_pb2.ClientStatus]
     Align: _grpc.UnaryUnaryMultiCallable[_prediction_pb2.AlignRequest, _prediction_pb2.AlignResponse]
     """Aligns the tables of everybody who is there, as they are now, and trains nothing."""
+    Publish: _grpc.UnaryUnaryMultiCallable[_prediction_pb2.PublishRequest, _prediction_pb2.PublishResponse]
+    """Publishes a model that this client holds back. It is served when all others have done so, too."""
 
 @_typing.type_check_only
 class PredictionAsyncStub(PredictionStub):
@@ -45,6 +47,8 @@ class PredictionAsyncStub(PredictionStub):
     GetClientStatus: _aio.UnaryUnaryMultiCallable[_prediction_pb2.GetClientStatusRequest, _prediction_pb2.ClientStatus]  # type: ignore[assignment]
     Align: _aio.UnaryUnaryMultiCallable[_prediction_pb2.AlignRequest, _prediction_pb2.AlignResponse]  # type: ignore[assignment]
     """Aligns the tables of everybody who is there, as they are now, and trains nothing."""
+    Publish: _aio.UnaryUnaryMultiCallable[_prediction_pb2.PublishRequest, _prediction_pb2.PublishResponse]  # type: ignore[assignment]
+    """Publishes a model that this client holds back. It is served when all others have done so, too."""
 
 class PredictionServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -69,5 +73,13 @@ class PredictionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_prediction_pb2.AlignResponse, _abc.Awaitable[_prediction_pb2.AlignResponse]]:
         """Aligns the tables of everybody who is there, as they are now, and trains nothing."""
+
+    @_abc_1.abstractmethod
+    def Publish(
+        self,
+        request: _prediction_pb2.PublishRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_prediction_pb2.PublishResponse, _abc.Awaitable[_prediction_pb2.PublishResponse]]:
+        """Publishes a model that this client holds back. It is served when all others have done so, too."""
 
 def add_PredictionServicer_to_server(servicer: PredictionServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

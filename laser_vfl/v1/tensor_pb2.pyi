@@ -31,6 +31,9 @@ class _DTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DType.ValueType
     DTYPE_BFLOAT16: _DType.ValueType  # 3
     DTYPE_INT64: _DType.ValueType  # 4
     """Only for masked gradients."""
+    DTYPE_INT8: _DType.ValueType  # 5
+    """Rows of integers with a scale each; int4 has two in a byte, the first one in its lower half."""
+    DTYPE_INT4: _DType.ValueType  # 6
 
 class DType(_DType, metaclass=_DTypeEnumTypeWrapper): ...
 
@@ -40,6 +43,9 @@ DTYPE_FLOAT16: DType.ValueType  # 2
 DTYPE_BFLOAT16: DType.ValueType  # 3
 DTYPE_INT64: DType.ValueType  # 4
 """Only for masked gradients."""
+DTYPE_INT8: DType.ValueType  # 5
+"""Rows of integers with a scale each; int4 has two in a byte, the first one in its lower half."""
+DTYPE_INT4: DType.ValueType  # 6
 Global___DType: _TypeAlias = DType  # noqa: Y015
 
 @_typing.final
@@ -53,7 +59,9 @@ class Tensor(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     dtype: Global___DType.ValueType
     data: _builtins.bytes
-    """Row-major, little-endian, exactly product(shape) items."""
+    """Row-major, little-endian, exactly product(shape) items. INT8 and INT4: first the scales of all
+    rows, two bytes each (the upper half of a float32), then the rows, each in whole bytes.
+    """
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(

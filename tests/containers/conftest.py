@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 from engine import ROOT, Engine, NoEngine, open_engine
-from sites import plain_site, pytest_configure, pytest_runtest_makereport  # noqa: F401
+
+from tests.support.daemons.sites import plain_site, pytest_configure, pytest_runtest_makereport  # noqa: F401
 
 BUILD_S = 900
 

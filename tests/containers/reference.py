@@ -13,10 +13,10 @@ from compose_trial import CLIENTS, STATE, Trial, eventually
 from engine import ROOT
 
 from laser_vfl import Predictor
-from laser_vfl.cli.processes import LocalFederation
+from laser_vfl.local_federation import LocalFederation
 from laser_vfl.remote.calls import client_access
 from laser_vfl.remote.operations import client_status
-from laser_vfl.wire.predictions import Predictions
+from laser_vfl.transport.prediction_replies import Predictions
 
 TRAIN_S = 300.0
 

@@ -1,7 +1,10 @@
 """The image: what is in it, what is not, and how it starts and stops."""
 
+import os
+import sys
+
 import pytest
-from engine import Engine
+from engine import ROOT, Engine
 
 pytestmark = pytest.mark.timeout(1500)  # the first test brings up an engine and builds the images
 
@@ -24,6 +27,19 @@ def test_it_says_what_it_is_and_runs_as_nobody_special(built: Engine) -> None:
     assert config["Entrypoint"] == ["tini", "--", "laser-vfl"]
     assert config["Healthcheck"]["Test"][:3] == ["CMD", "laser-vfl", "health"]
     assert list(config["Volumes"]) == ["/var/lib/laser-vfl"]
+
+
+def test_it_has_what_is_locked_and_says_so(built: Engine) -> None:
+    """The audit reads the image from outside. A stand-in for the base image has no digest."""
+    script = ROOT / "scripts" / "audit.py"
+    command = [sys.executable, str(script), "--only-image", "--image", IMAGE]
+    done = built.run(command, check=False)
+    *problems, summary = done.stdout.splitlines()
+    base = os.environ.get("BASE", "python:3.11-slim")
+    is_pinned = "@sha256:" in base
+    assert len(problems) == done.returncode == (0 if is_pinned else 1)
+    assert is_pinned or problems[0].startswith(f"base image: {base} is NOT pinned by a digest")
+    assert "distributions and" in summary
 
 
 def test_nothing_to_build_with_and_no_caches(built: Engine) -> None:

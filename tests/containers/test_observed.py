@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from compose_trial import CLIENTS, COMPOSE, DAEMONS, Trial, eventually, uids
 from engine import Engine
-from harness import free_address
-from prometheus_server import PROGRAM, Prometheus, needs_prometheus
+
+from tests.support.daemons.harness import free_address
+from tests.support.observability.prometheus_server import PROGRAM, Prometheus, needs_prometheus
 
 pytestmark = [pytest.mark.timeout(900), needs_prometheus]
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from compose_trial import uids
 from engine import ROOT, Engine
-from harness import Site, eventually, free_address
-from organisation_host import Host, follow_the_page
 
 from laser_vfl import Predictor
+from tests.support.daemons.harness import Site, eventually, free_address
+from tests.support.daemons.organisation_host import Host, follow_the_page
 
 pytestmark = [
     pytest.mark.timeout(1500),
@@ -47,7 +47,7 @@ class ContainerHost(Host):
             "METRICS_PORT": free_address().rpartition(":")[2],
         }
         self._laser_vfl = ""
-        self.shell(f"docker tag laser-vfl {IMAGES}:0.1.0")
+        self.shell(f"docker tag laser-vfl {IMAGES}:0.2.0.dev0")
 
     def shell(self, command: str) -> str:
         script = f"cd {shlex.quote(str(self.files))} && {command}"

@@ -16,8 +16,8 @@ RTT_MS = 20.0
 MBIT_PER_S = 100.0
 UNHINDERED_MBIT_PER_S = 10_000.0
 MAX_RATIO = 1.25
-TRAINING = {"representation_dim": 128, "batch_size": 128, "epochs": 330}
-"""Wide enough that bytes count, and long enough to lose somebody on the way."""
+TRAINING = {"representation_dim": 128, "batch_size": 128, "epochs": 20_000}
+"""Wide enough that bytes count, and so long that no machine is through before it was measured."""
 
 NUM_TRIES, NUM_TURNS = 4, 3
 SLOW_S, FAST_S, TURN_STEPS = 6.0, 3.0, 40

@@ -1,6 +1,6 @@
 """Tests against real processes share an authority, a place for a federation, and logs."""
 
-from sites import (  # noqa: F401
+from tests.support.daemons.sites import (  # noqa: F401
     authority,
     plain_site,
     pytest_configure,

@@ -5,8 +5,9 @@ import time
 from dataclasses import dataclass
 
 import psutil
-from faults import ACTIONS, Fault
-from trial import Trial
+
+from tests.support.trials.faults import ACTIONS, Fault
+from tests.support.trials.trial import Trial
 
 PAUSE_S = (0.5, 3.0)
 MAX_IMPAIRED = 2

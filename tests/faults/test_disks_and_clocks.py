@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from faults import Fault
-from harness import Site, eventually
-from trial import PACE_S, Trial
+
+from tests.support.daemons.harness import Site, eventually
+from tests.support.trials.faults import Fault
+from tests.support.trials.trial import LONG, PACE_S, Trial
 
 HERE = Path(__file__).parent
 WIDE = {"shop": {"representation_options": {"delay_s": PACE_S, "width": 4000}}}
@@ -37,13 +38,14 @@ def leftovers(site: Site) -> list[Path]:
     return [path for path in site.path.rglob(".*.tmp") if path.is_file()]
 
 
+@pytest.mark.core
 def test_15_a_full_disk_while_checkpoints_are_written(site: Site) -> None:
     with Trial(site, models=WIDE, training={"step_timeout_s": 60.0}, slow=True) as trial:
         shop = trial.clients["shop"]
         eventually(lambda: checkpoints(site, "shop"), "there is a checkpoint")
         trial.inject(Fault("full disk", "shop"))
         shop.wait_for(".safetensors cannot be written (File too large)")
-        trial.wait_step("shop", trial.last_step("shop") + 45)
+        trial.wait_step("shop", trial.last_step("shop") + 12)
         before = checkpoints(site, "shop")
         assert before, "what was there before is whole"
         assert shop.stderr.count("cannot be written") == 1, "it is said once"
@@ -59,7 +61,6 @@ def test_15_a_full_disk_while_checkpoints_are_written(site: Site) -> None:
         trial.check()
 
 
-@pytest.mark.variant
 def test_15_a_full_disk_when_the_model_is_written(site: Site) -> None:
     with Trial(site, models=WIDE, training={"step_timeout_s": 60.0}, slow=True) as trial:
         shop = trial.clients["shop"]
@@ -75,10 +76,9 @@ def test_15_a_full_disk_when_the_model_is_written(site: Site) -> None:
         trial.check()
 
 
-@pytest.mark.variant
 def test_15_a_full_disk_at_the_coordinator(site: Site) -> None:
     """It changes nothing that it could not remember; when it can again, it does."""
-    with Trial(site, slow=True) as trial:
+    with Trial(site, training=LONG, slow=True) as trial:
         trial.wait_step("bank", 25)
         coordinator, state = trial.coordinator, site.path / "coordinator-state"
         assert (state / "coordinator.sqlite3-wal").stat().st_size > COORDINATOR_BYTES
@@ -99,7 +99,6 @@ def test_15_a_full_disk_at_the_coordinator(site: Site) -> None:
         trial.check("bank", "telco")
 
 
-@pytest.mark.variant
 def test_15_a_coordinator_that_dies_on_a_full_disk_goes_on_from_before(site: Site) -> None:
     with Trial(site, slow=True) as trial:
         trial.wait_step("bank", 25)
@@ -113,7 +112,6 @@ def test_15_a_coordinator_that_dies_on_a_full_disk_goes_on_from_before(site: Sit
         trial.check("bank", "telco")
 
 
-@pytest.mark.variant
 def test_a_directory_of_checkpoints_that_is_none(site: Site) -> None:
     """Root may write anywhere, so a directory is replaced by a file."""
     with Trial(site, training={"step_timeout_s": 60.0}, slow=True) as trial:
@@ -130,7 +128,6 @@ def test_a_directory_of_checkpoints_that_is_none(site: Site) -> None:
         trial.check()
 
 
-@pytest.mark.variant
 def test_a_state_directory_without_a_place_for_runs(site: Site) -> None:
     """It says so before anything has begun, and the others wait until it is right."""
     (site.path / "shop-state").mkdir()
@@ -145,6 +142,7 @@ def test_a_state_directory_without_a_place_for_runs(site: Site) -> None:
         trial.check()
 
 
+@pytest.mark.core
 def test_a_wall_clock_that_jumps(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = filter(None, (str(HERE / "jumping_clock"), os.environ.get("PYTHONPATH")))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))

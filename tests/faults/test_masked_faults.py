@@ -1,10 +1,9 @@
 """A head dies in the middle of a masked step: no mask of its pairs is left in anybody's sum."""
 
-from faults import Fault
-from harness import Site
-from trial import LONG, Trial
-
-from laser_vfl.core.history import Loaded
+from laser_vfl.core.training.applied_steps import Loaded
+from tests.support.daemons.harness import Site
+from tests.support.trials.faults import Fault
+from tests.support.trials.trial import LONG, Trial
 
 ROSTER = ("bank", "shop", "telco", "clinic")
 

@@ -1,28 +1,28 @@
 """Clients die under other methods than LASER-VFL: the others go on, or have nothing left to do."""
 
 import pytest
-from faults import Fault
-from harness import Site
-from trial import LONG, Trial
 
 from laser_vfl.core.errors import NotReady
-from laser_vfl.core.history import Loaded
 from laser_vfl.core.subsets import has
+from laser_vfl.core.training.applied_steps import Loaded
+from tests.support.daemons.harness import Site
+from tests.support.trials.faults import Fault
+from tests.support.trials.trial import LONG, Trial
 
 
 def test_combinations_without_a_client_go_on_being_trained(site: Site) -> None:
     """Telco has no labels. Predictors of subsets with it stay as they were when it died."""
-    dies = Fault("dies before its representation", "telco", after=("telco", 30))
+    dies = Fault("dies before its representation", "telco", after=("telco", 12))
     training = {"method": "combinatorial", "epochs": 5, **LONG}
     with Trial(site, faults=[dies], labels={"telco": None}, training=training) as trial:
         assert trial.clients["telco"].wait_exit() == -9
         trial.finish()
-        assert trial.last_step("telco") == 30
+        assert trial.last_step("telco") == 12
         assert trial.generations("bank") == trial.generations("shop") == [1, 2]
         trial.check("bank", "shop")
 
 
-@pytest.mark.parametrize("method", ["plug", pytest.param("standard", marks=pytest.mark.variant)])
+@pytest.mark.parametrize("method", ["plug", "standard"])
 def test_without_the_active_party_the_rest_of_a_run_is_empty(method: str, site: Site) -> None:
     """The others count the remaining steps as done; it takes what it has when it is back."""
     dies = Fault("dies before its gradient", "bank", after=("bank", 38))
@@ -42,7 +42,7 @@ def test_without_the_active_party_the_rest_of_a_run_is_empty(method: str, site: 
             assert predictor.predict(ids).errors == (None,) * len(ids)
         with (
             trial.clients["shop"].predictor() as predictor,
-            pytest.raises(NotReady, match=r"ask bank$"),
+            pytest.raises(NotReady),
         ):
             predictor.predict(["person-00001"])
     assert "Traceback" not in site.report()

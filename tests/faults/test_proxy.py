@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from proxy import Proxy
+
+from tests.support.trials.proxy import Proxy
 
 SOON_S = 5.0
 """More than anything here takes."""

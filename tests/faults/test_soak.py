@@ -6,9 +6,10 @@ from statistics import mean
 from typing import Any
 
 import pytest
-from harness import Site
 from soak import Soak
-from trial import Trial, oracle_of
+
+from tests.support.daemons.harness import Site
+from tests.support.trials.trial import Trial, oracle_of
 
 SOAK_S = float(os.environ.get("LASER_VFL_SOAK_S", "10"))
 SEED = int(os.environ.get("LASER_VFL_SOAK_SEED", "19"))
@@ -16,7 +17,7 @@ ROSTER = ["bank", "shop", "telco", "clinic"]
 NUM_PEOPLE = 1200
 BATCH_SIZE = 64
 DELAY_S = 0.04
-COMEBACK_S = 30.0
+RETURN_TIME_S = 30.0
 """How much longer than the faults the run would last, for all to be back before its end."""
 
 FINISH_S = 120.0 + SOAK_S
@@ -30,7 +31,7 @@ MAX_GROWTH_MB = 40.0
 def test_19_soak(site: Site) -> None:
     steps_per_epoch = NUM_PEOPLE * 0.8 / BATCH_SIZE
     training = {
-        "epochs": round((1.2 * SOAK_S + COMEBACK_S) / DELAY_S / steps_per_epoch),
+        "epochs": round((1.2 * SOAK_S + RETURN_TIME_S) / DELAY_S / steps_per_epoch),
         "batch_size": BATCH_SIZE,
         "checkpoint_every": 25,
     }

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from faults import Fault
-from harness import Site, eventually
-from trial import Trial
+from tests.support.daemons.harness import Site, eventually
+from tests.support.trials.faults import Fault
+from tests.support.trials.trial import Trial
 
 COMMON = {"time", "run", "event"}
 FIELDS = {
@@ -19,14 +19,14 @@ FIELDS = {
 
 def test_the_story_of_a_run_is_told(site: Site) -> None:
     with Trial(site, training={"step_timeout_s": 6.0}, slow=True) as trial:
-        trial.inject(Fault("stop", "shop", after=("shop", 30)))
+        trial.inject(Fault("stop", "shop", after=("shop", 12)))
         trial.wait_generation("bank", 2)
         trial.inject(Fault("continue", "shop"))
         trial.wait_generation("shop", 3)
         status = trial.status()
         assert status["training"]
         assert (status["generation"], status["members"]) == (3, trial.roster)
-        assert status["checkpoint"] % 20 == 0
+        assert status["checkpoint"] % 5 == 0
         trial.inject(Fault("term", "telco", after=("telco", trial.last_step("bank") + 5)))
         assert trial.clients["telco"].wait_exit() == 0
         trial.site.hurry()

@@ -6,14 +6,14 @@ from typing import Any
 
 import psutil
 import pytest
-from faults import Fault
-from harness import Site
-from trial import Trial
-from unruly_client import NUM_LATE, SAID
-from watched_client import HELD
 
-from laser_vfl.client.inbox import MAX_HELD_FRAMES
+from laser_vfl.client.peers.frame_buffer import max_held_frames
 from laser_vfl.core.errors import ExitCode
+from tests.support.attacks.unruly_client import NUM_LATE, SAID
+from tests.support.daemons.harness import Site
+from tests.support.daemons.watched_client import HELD
+from tests.support.trials.faults import Fault
+from tests.support.trials.trial import Trial
 
 HONEST = ("bank", "telco")
 
@@ -26,7 +26,7 @@ def unruly(*habits: str, who: str = "shop") -> dict[str, Any]:
     honest = {"bank", "shop", "telco"} - {who}
     return {
         "faults": [Fault(habit, who) for habit in habits],
-        "programs": dict.fromkeys(honest, ("watched_client",)),
+        "programs": dict.fromkeys(honest, ("tests.support.daemons.watched_client",)),
     }
 
 
@@ -35,6 +35,7 @@ def most_held(trial: Trial, name: str) -> int:
     return max(int(line.removeprefix(HELD)) for line in lines if line.startswith(HELD))
 
 
+@pytest.mark.core
 def test_12_repeated_stale_and_reordered_frames_are_applied_once(site: Site) -> None:
     with Trial(site, training=STEADY, **unruly("repeats", "stale", "swapped")) as trial:
         trial.finish()
@@ -42,7 +43,7 @@ def test_12_repeated_stale_and_reordered_frames_are_applied_once(site: Site) -> 
             dropped = trial.dropped(name)
             assert dropped["repeated"] > 50, "the fault has not happened"
             assert dropped["old generation"] > 50, "the fault has not happened"
-            assert most_held(trial, name) <= MAX_HELD_FRAMES
+            assert most_held(trial, name) <= max_held_frames(0)
         assert [trial.generations(name) for name in trial.roster] == [[1]] * 3
         trial.check()
 
@@ -50,7 +51,7 @@ def test_12_repeated_stale_and_reordered_frames_are_applied_once(site: Site) -> 
 def test_12_late_frames_of_an_earlier_life_are_dropped_and_counted(site: Site) -> None:
     """Shop is left out, comes back, and goes on to send as the process that it was before."""
     with Trial(site, slow=True, **unruly("late")) as trial:
-        trial.inject(Fault("stop", "shop", after=("shop", 30)))
+        trial.inject(Fault("stop", "shop", after=("shop", 12)))
         trial.wait_together("bank", "telco")
         trial.inject(Fault("continue", "shop"))
         trial.wait_together("bank", "shop", "telco")
@@ -62,42 +63,47 @@ def test_12_late_frames_of_an_earlier_life_are_dropped_and_counted(site: Site) -
 
 
 def test_13_a_frame_of_two_steps_ahead_is_held_until_its_time(site: Site) -> None:
-    settled = {"representation": "fault_models:settled"}
+    settled = {"representation": "tests.support.trials.fault_models:settled"}
     with Trial(site, models={"shop": settled}, training=STEADY, **unruly("early")) as trial:
         trial.finish()
         assert trial.clients["shop"].stderr.count(SAID["early"]) > 5
         for name in HONEST:
             assert trial.dropped(name)["repeated"] > 5, "what came early has not come again"
-            assert most_held(trial, name) <= MAX_HELD_FRAMES
+            assert most_held(trial, name) <= max_held_frames(0)
         assert [trial.generations(name) for name in trial.roster] == [[1]] * 3
         trial.check()
 
 
-@pytest.mark.variant
 def test_13_a_frame_of_a_generation_to_come_does_no_harm(site: Site) -> None:
     with Trial(site, **unruly("future")) as trial:
         trial.clients["shop"].wait_for(SAID["future"], times=2)
         trial.finish()
-        assert all(most_held(trial, name) <= MAX_HELD_FRAMES for name in HONEST)
+        assert all(most_held(trial, name) <= max_held_frames(0) for name in HONEST)
         trial.check()
 
 
-@pytest.mark.variant
 def test_13_a_flood_of_frames_is_not_taken_in(site: Site) -> None:
-    """Frames larger than any of this run are refused, the stream is opened anew, and all go on."""
+    """Frames larger than any of this run are refused, and the others go on.
+
+    Shop floods each peer once in each of its lives. On a fast machine it has time for three
+    offences before the run ends, and is barred; on a slow one it may be back in the end.
+    """
     with Trial(site, training={"epochs": 15}, **unruly("flood")) as trial:
         trial.wait_step("bank", 10)
         before = {name: _rss(trial, name) for name in HONEST}
         trial.clients["shop"].wait_for(SAID["flood"], times=2)
+        trial.finish(*HONEST)
+        num_seen = 0
         for name in HONEST:
-            trial.clients[name].wait_for("the stream to shop is down")
             assert _rss(trial, name) < before[name] + 100e6, "400 MB were sent"
-            assert most_held(trial, name) <= MAX_HELD_FRAMES
-        trial.finish()
-        trial.check()
+            assert most_held(trial, name) <= max_held_frames(0)
+            offences = trial.site.metrics(name)[-1]["offences"]
+            assert set(offences) <= {"oversize frame"}
+            num_seen += offences.get("oversize frame", 0)
+        assert num_seen >= 1, "the fault has not happened"
+        trial.check(*HONEST)
 
 
-@pytest.mark.variant
 @pytest.mark.parametrize("habit", ["garbage", "impostor"])
 def test_12_a_stream_with_something_else_in_it_is_opened_anew(habit: str, site: Site) -> None:
     with Trial(site, **unruly(habit)) as trial:
@@ -107,7 +113,6 @@ def test_12_a_stream_with_something_else_in_it_is_opened_anew(habit: str, site: 
         trial.check()
 
 
-@pytest.mark.variant
 @pytest.mark.parametrize("habit", ["misshapen", "no_numbers", "too_long"])
 def test_12_who_breaks_the_contract_is_left_out(habit: str, site: Site) -> None:
     """The first in the roster does it, again and again, and the others stay."""

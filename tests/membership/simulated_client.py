@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 from simulated_work import Worker
 
-from laser_vfl.client.inbox import Inbox
-from laser_vfl.client.link import MAX_RETAINED
-from laser_vfl.client.membership import Membership
-from laser_vfl.client.view import MemberView, Peer
-from laser_vfl.coordinator.directives import Finished, Link, Report, State, Training
+from laser_vfl.client.peers.frame_buffer import FrameBuffer
+from laser_vfl.client.peers.peer_stream import RETAINED_BEYOND
+from laser_vfl.client.run.membership_follower import MembershipFollower
+from laser_vfl.client.session.member_view import MemberView, Peer
+from laser_vfl.coordinator.rules.directives import Finished, LinkReport, Report, State, Training
 from laser_vfl.core.errors import LaserError
 
 HEARTBEAT_S = 1.0
@@ -18,6 +18,8 @@ DIAL_S = 0.1
 
 class SimulatedClient(Worker):
     """Lives may follow each other; what is on disk outlives them."""
+
+    is_honest = True
 
     def __init__(self, world, name):
         self.world = world
@@ -50,7 +52,7 @@ class SimulatedClient(Worker):
         self.is_first = self.life == 1
         self.state = State.JOINING
         self.leaving = False
-        self.membership = Membership()
+        self.membership = MembershipFollower()
         self.registration = None
         self.nonce = f"{self.name}-{self.life}-0"
         self.num_renewals = 0
@@ -60,7 +62,7 @@ class SimulatedClient(Worker):
         self.session = 0
         self.heard_at = 0.0
         self.told = None
-        self.inbox = Inbox()
+        self.frame_buffer = FrameBuffer(self.world.pipeline)
         if not self.is_first:
             self.world.say(f"{self.name} starts again")
         self.act(0.0, self.register)
@@ -182,8 +184,13 @@ class SimulatedClient(Worker):
         """Send a heartbeat; it is heard if the session is still there when it comes."""
         if not self.session:
             return
-        missing = self.inbox.waiting_for if self.phase and self.phase.is_waiting else ()
-        report = Report(
+        report = self.what_is_said()
+        self.world.later(self.world.delay(), self._arrive, self.session, report)
+
+    def what_is_said(self):
+        """All that the next heartbeat says."""
+        missing = self.frame_buffer.waiting_for if self.phase and self.phase.is_waiting else ()
+        return Report(
             state=self.state,
             run="run" if self.is_ready or not self.is_first else "",
             stopped=self.membership.stopped,
@@ -191,14 +198,14 @@ class SimulatedClient(Worker):
             waiting_for=tuple(self.world.names[k] for k in missing),
             phase_s=self.world.now - self.phase.since if self.phase else 0.0,
             links={
-                incarnation: Link(link.up, self.world.now - link.since)
+                incarnation: LinkReport(link.up, self.world.now - link.since)
                 for incarnation, link in self.links.items()
             },
             checkpoints=tuple(sorted(self.checkpoints)),
             leaving=self.leaving,
             prepared=True,
+            num_steps=self.world.num_steps,
         )
-        self.world.later(self.world.delay(), self._arrive, self.session, report)
 
     def _arrive(self, session, report):
         federation = self.world.federation
@@ -263,7 +270,8 @@ class SimulatedClient(Worker):
             for step in [s for s in self.checkpoints if s > best]:
                 del self.checkpoints[step]
             self.applied = list(self.checkpoints.get(best, ()))
-            self.next_step = self.membership.next_step = best
+            self.next_step = best
+            self.membership.load(best)
             self.is_ready = True
             self.world.say(f"{self.name} is ready at step {best}")
         if self.state is not State.READY:
@@ -282,7 +290,7 @@ class SimulatedClient(Worker):
         self.is_first = False
         self.state = State.READY if self.is_ready else State.JOINING
         self.peers, self.links = {}, {}
-        self.inbox = Inbox()
+        self.frame_buffer = FrameBuffer(self.world.pipeline)
         self.phase = None
         self.world.say(f"{self.name} has to register anew")
         self.act(self.world.delay(), self.register)
@@ -369,7 +377,7 @@ class SimulatedClient(Worker):
                 generation=self.membership.view.generation, step=step, kind=kind
             )
             same = [m for m in link.retained if m.kind == kind]
-            if len(same) >= MAX_RETAINED:
+            if len(same) >= self.world.pipeline + RETAINED_BEYOND:
                 link.retained.remove(same[0])
             link.retained.append(message)
             if link.up:
@@ -393,5 +401,5 @@ class SimulatedClient(Worker):
 
     def _receive(self, index, incarnation, message):
         if incarnation in self.links:
-            self.inbox.put(index, message)
+            self.frame_buffer.put(index, message)
             self.work_on()

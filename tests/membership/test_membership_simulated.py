@@ -2,12 +2,16 @@
 
 import os
 import random
+from collections import Counter
 
 import pytest
 from world import World
 
-NUM_SCHEDULES = int(os.environ.get("LASER_VFL_SCHEDULES", "2000"))
-NUM_BATCHES = 10
+FIRST, LAST = map(int, os.environ.get("LASER_VFL_SCHEDULES", "0-200").split("-"))
+"""The seeds from the first to before the last; `make test` and the rest of CI share them out."""
+
+BATCH = 100
+"""So many seeds make one test."""
 
 
 KINDS = (
@@ -60,25 +64,22 @@ def play(seed):
     return world
 
 
-@pytest.mark.parametrize("batch", range(NUM_BATCHES))
-def test_whatever_happens_the_run_ends_and_all_agree(batch):
-    for seed in range(batch, NUM_SCHEDULES, NUM_BATCHES):
-        play(seed)
+@pytest.mark.parametrize("first", range(FIRST, LAST, BATCH))
+def test_whatever_happens_the_run_ends_and_all_agree(first):
+    worlds = [play(seed) for seed in range(first, min(first + BATCH, LAST))]
+
+    # Or they would show nothing: members change, steps are begun again, and some see no fault.
+    counts = sum((Counter(world.counts) for world in worlds), Counter())
+    assert counts["changes"] > len(worlds) / 2
+    assert counts["redone"] > len(worlds) / 10
+    assert counts["deaths"] > 0
+    assert any(not any("fault:" in line for line in world.story) for world in worlds)
 
 
 def test_who_was_left_out_comes_back_though_the_next_view_is_ending_already():
     """Three, of whom two have to be there: one was away for a while, and another dies meanwhile."""
     worlds = [World(seed, num_clients=3) for seed in range(40)]
-    worlds = [w for w in worlds if (w.rules.quorum, w.rules.on_lost) == (2, "continue")]
+    worlds = [w for w in worlds if (w.policy.quorum, w.policy.on_lost) == (2, "continue")]
     for number, world in enumerate(worlds):
         world.run([(1.0, "island", "c2", 5.0), (2.5 + 0.2 * number, "death", "c0")])
     assert sum(world.counts["deaths"] for world in worlds) > 5
-
-
-def test_the_schedules_have_what_they_should():
-    """Changes of members, steps that were begun again, and runs without any fault."""
-    worlds = [play(seed) for seed in range(300)]
-    assert sum(world.counts["changes"] for world in worlds) > 300
-    assert sum(world.counts["redone"] for world in worlds) > 100
-    assert sum(world.counts["deaths"] for world in worlds) > 30
-    assert any(not any("fault:" in line for line in world.story) for world in worlds)

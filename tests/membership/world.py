@@ -7,11 +7,16 @@ import heapq
 import itertools
 import json
 import random
+from dataclasses import replace
 
 from simulated_client import SimulatedClient
 
-from laser_vfl.coordinator.federation import Federation
-from laser_vfl.coordinator.suspicion import Rules
+from laser_vfl.coordinator.rules.alignment.alignment_queue import Alignments
+from laser_vfl.coordinator.rules.federation import Federation
+from laser_vfl.coordinator.rules.federation_observer import FederationObserver
+from laser_vfl.coordinator.rules.policies import AlignmentPolicy, MembershipPolicy
+from laser_vfl.coordinator.rules.registry import Registry
+from laser_vfl.coordinator.rules.run_start import RunStart
 from laser_vfl.core.alignment import ClientAlignment, Group
 
 TICK_S = 0.25
@@ -27,19 +32,29 @@ class Stuck(AssertionError):
 class World:
     """One schedule, from one seed."""
 
-    def __init__(self, seed, *, num_clients=None, num_steps=12):
+    def __init__(
+        self, seed, *, num_clients=None, num_steps=12, liars=None, policy=None, start=None
+    ):
+        """`liars` has, by name, the class of each client that does not keep to the rules.
+
+        `start` says when the run starts without some clients; without it, it waits for all.
+        """
         self.random = random.Random(seed)
         self.seed = seed
         self.now = 100.0
         self.story = []
         self.names = [f"c{k}" for k in range(num_clients or self.random.randint(2, 5))]
         self.num_steps = num_steps
+        self.pipeline = random.Random(f"pipeline {seed}").choice([0, 0, 1, 3])
+        """How many steps may begin before the oldest one is applied."""
         self.observed = [self._draw_observed() for _ in range(num_steps)]
         self.applied = {}
         """(step, generation) → participants, as whoever applied it saw them."""
         self.cut = set()
         """Pairs that cannot reach each other; the coordinator is a party too."""
         self.counts = dict.fromkeys(("changes", "redone", "deaths"), 0)
+        self.departures = []
+        """Whoever was left out, but for those who left by themselves."""
         self.ambushes = []
         """(trigger, what, seconds): faults that wait for their moment."""
         self._paused = []
@@ -49,14 +64,19 @@ class World:
         self._epoch = 0
         quorum = self.random.choice([1, 1, 2])
         on_lost = self.random.choice(["continue", "continue", "continue", "wait"])
-        self.rules = Rules(quorum, on_lost, 10.0, 3.0, 20.0)
+        policy = policy or MembershipPolicy(quorum, on_lost, 10.0, 3.0, restart_grace_s=20.0)
+        self.policy = replace(policy, pipeline=self.pipeline)
+        self.start = start
         self.disk = None
         self.federation = None
-        self.clients = {name: SimulatedClient(self, name) for name in self.names}
+        classes = dict.fromkeys(self.names, SimulatedClient) | (liars or {})
+        self.clients = {name: classes[name](self, name) for name in self.names}
+        self.honest = {n: c for n, c in self.clients.items() if c.is_honest}
         self.start_coordinator()
         for client in self.clients.values():
             client.start()
-        self.say(f"{len(self.names)} clients, quorum {quorum}, on_lost {on_lost}")
+        rule = f"quorum {self.policy.quorum}, on_lost {self.policy.on_lost}"
+        self.say(f"{len(self.names)} clients, {rule}")
 
     def _draw_observed(self):
         clients = list(self.names)
@@ -74,28 +94,31 @@ class World:
     def later(self, seconds, action, *arguments):
         heapq.heappush(self._events, (self.now + seconds, next(self._number), action, arguments))
 
-    def run(self, faults):
-        """Let the faults happen, then let everything finish."""
+    def run(self, faults, within_s=CALM_S):
+        """Let the faults happen, then let everybody honest finish within some time."""
         for at, what, *arguments in faults:
             self.later(at, self._hit, what, arguments)
         calm_at = self.now + max((at for at, *_ in faults), default=0.0) + 10.0
         self.later(calm_at - self.now, self._calm)
         while not self._is_finished():
-            if not self._events or self.now > calm_at + CALM_S:
+            if not self._events or self.now > calm_at + within_s:
                 self.fail("it does not finish")
             self.now, _, action, arguments = heapq.heappop(self._events)
             action(*arguments)
         self._check_end()
 
     def _is_finished(self):
-        return all(client.is_over or client.is_gone for client in self.clients.values())
+        return all(client.is_over or client.is_gone for client in self.honest.values())
 
     def _check_end(self):
-        if not any("fault:" in line for line in self.story) and self.counts["changes"]:
+        is_undisturbed = not any("fault:" in line for line in self.story)
+        if is_undisturbed and len(self.honest) == len(self.names) and self.counts["changes"]:
             self.fail("the members changed without a fault")
-        for name, client in self.clients.items():
+        left_out = {gone.client for gone in self.departures}
+        for name, client in self.honest.items():
             mine = [t for t, observed in enumerate(self.observed) if name in observed]
-            if not client.has_failed and client.applied != mine:
+            has_failed = client.has_failed or name in left_out
+            if not has_failed and client.applied != mine:
                 self.fail(f"{name} never failed, and did {client.applied} of {mine}")
 
     # --- faults
@@ -114,7 +137,7 @@ class World:
         """Somebody never comes back, once all have begun, if that is allowed for."""
         run = self.federation.run if self.federation is not None else None
         others = [c for c in self.clients.values() if c.name != name and not c.is_gone]
-        is_allowed = self.rules.on_lost == "continue" and len(others) >= self.rules.quorum
+        is_allowed = self.policy.on_lost == "continue" and len(others) >= self.policy.quorum
         if run is not None and run.membership is not None and is_allowed:
             client = self.clients[name]
             client.is_gone = client.has_failed = True
@@ -219,13 +242,13 @@ class World:
         if self.federation is not None:
             return
         self._epoch += 1
+        aligning, observer = AlignmentPolicy(), FederationObserver()
         self.federation = Federation(
-            self.names,
-            start=None,
-            rules=self.rules,
-            seed=0,
-            new_seed=lambda: 0,
-            new_run_id=lambda: "run",
+            Registry(self.names, self.policy),
+            RunStart(self.names, self.start, aligning, 0, lambda: 0),
+            Alignments(self.names, "ecdh", aligning, lambda: "run", observer),
+            self.policy,
+            observer,
         )
         if self.disk is not None:
             self.federation.restore(json.loads(self.disk), {}, self.now)
@@ -249,8 +272,9 @@ class World:
             groups = ClientAlignment((Group(1, 1),), {})
             results = {name: {"train": groups} for name in current.members}
             federation.grouped(current, results, self.now)
-        membership = federation.run.membership if federation.run else None
-        is_changing = membership is not None and membership.is_changing
+        # A change may leave nobody with anything to do, and the run ends with it.
+        membership = federation.run.membership if federation.run else federation._last_membership
+        is_changing = membership is not None and membership._change is not None
         if is_changing and not self._was_changing:
             self._was_changing = True
             self.moment("stop")
@@ -264,6 +288,7 @@ class World:
                 self.counts["changes"] = membership.num_changes
                 for name in set(self.names) - set(membership.view.clients):
                     self.clients[name].has_failed = True
+                self.departures += membership.excluded
                 members = ", ".join(
                     f"{m.client}#{m.incarnation} from {m.next_step}"
                     for m in membership.view.members

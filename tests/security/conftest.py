@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from fortress import Fortress, build
+from attacked_federation import AttackedFederation, build
 from results import Results
-from sites import (  # noqa: F401
+
+from tests.support.daemons.sites import (  # noqa: F401
     authority,
     ended,
     plain_site,
@@ -26,10 +27,10 @@ def results() -> Iterator[Results]:
 
 
 @pytest.fixture(scope="session")
-def fortress(
+def attacked(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
-) -> Iterator[Fortress]:
+) -> Iterator[AttackedFederation]:
     """A federation that serves, for all attacks of a worker."""
-    found = build(tmp_path_factory.mktemp("fortress"))
+    found = build(tmp_path_factory.mktemp("attacked"))
     for _ in ended(found.federation.site, pytestconfig):
         yield found

@@ -55,9 +55,19 @@ _BYTES = [b"", bytes(31), bytes(32), bytes(64), b"\xff" * 100, bytes(1 << 16)]
 _BITS = {FieldDescriptor.CPPTYPE_UINT32: 32, FieldDescriptor.CPPTYPE_UINT64: 64}
 
 
-def messages(descriptor: Descriptor) -> st.SearchStrategy[Message]:
-    """Make messages of a type: any field may be there, with values that nobody would send."""
-    fields = {field.name: st.none() | _values(field) for field in descriptor.fields}
+def messages(
+    descriptor: Descriptor, within: tuple[Descriptor, ...] = ()
+) -> st.SearchStrategy[Message]:
+    """Make messages of a type: any field may be there, with values that nobody would send.
+
+    A message that may hold others of its type holds one more level of them.
+    """
+    within = (*within, descriptor)
+    fields = {
+        field.name: st.none() | _values(field, within)
+        for field in descriptor.fields
+        if field.message_type is None or within.count(field.message_type) < 2
+    }
     kind = GetMessageClass(descriptor)
     return st.fixed_dictionaries(fields).map(
         lambda values: kind(**{name: value for name, value in values.items() if value is not None})
@@ -71,15 +81,15 @@ def requests(method: MethodDescriptor) -> st.SearchStrategy[list[bytes]]:
     return st.lists(made | made | st.binary(max_size=200), min_size=1, max_size=most)
 
 
-def _values(field: FieldDescriptor) -> st.SearchStrategy[Any]:
-    one = _value(field)
+def _values(field: FieldDescriptor, within: tuple[Descriptor, ...]) -> st.SearchStrategy[Any]:
+    one = _value(field, within)
     return st.lists(one, max_size=3) if field.is_repeated else one
 
 
-def _value(field: FieldDescriptor) -> st.SearchStrategy[Any]:
+def _value(field: FieldDescriptor, within: tuple[Descriptor, ...]) -> st.SearchStrategy[Any]:
     kind = field.cpp_type
     if kind == FieldDescriptor.CPPTYPE_MESSAGE:
-        return messages(field.message_type)
+        return messages(field.message_type, within)
     if kind == FieldDescriptor.CPPTYPE_BOOL:
         return st.booleans()
     if kind == FieldDescriptor.CPPTYPE_ENUM:

@@ -61,9 +61,28 @@ ATTACKS: dict[str, Attack] = {
         "the coordinator's certificate calls Represent, Exchange and HandOn", DENIED
     ),
     "another's application": Attack("shop's application asks bank for predictions", DENIED),
+    "coordinator lowers protection": Attack(
+        "the coordinator comes back with gradients unmasked, hmac, more epochs, fewer bits on "
+        "the wire, or a client of its own on the roster, against what bank requires, and asks for "
+        "a run",
+        "exit code 6, no id submitted",
+    ),
+    "made-up ids are aligned": Attack(
+        "bank's application asks for predictions of 10,000 ids that it makes up, with features",
+        "no alignment",
+    ),
+    "asks who is erased": Attack(
+        "an application asks for somebody who is erased and for a stranger, with features and "
+        "without, and a peer asks for both",
+        "the same answers",
+    ),
+    "reads farewells": Attack(
+        "the coordinator and the other members keep what a client says when it fails",
+        "a code and a general sentence",
+    ),
     # What is in a message.
-    "oversize message": Attack("sends 5 MB where far less is expected, at all doors", TOO_LARGE),
-    "gzip bomb": Attack("sends 260 kB that unpack to 256 MB, at all doors", TOO_LARGE),
+    "oversize message": Attack("sends 5 MB where far less is expected, at all ports", TOO_LARGE),
+    "gzip bomb": Attack("sends 260 kB that unpack to 256 MB, at all ports", TOO_LARGE),
     "shape overflow": Attack("sends features of shape (2^31, 2^31)", UNFIT),
     "wrong dtype": Attack("sends features in float16, and in a type that does not exist", UNFIT),
     "short data": Attack("sends fewer bytes than the shape says", UNFIT),
@@ -83,6 +102,11 @@ ATTACKS: dict[str, Attack] = {
         "predictions go on",
     ),
     "endless questions": Attack("a member asks for representations without end", TOO_MUCH),
+    "flood of large requests": Attack(
+        "bank's application sends 30 requests at once, each of 10,000 ids and 150 categorical "
+        "columns, which took 3.5 GB",
+        "less than 1 GB, and others are answered",
+    ),
     "endless points": Attack("a member hands on points without end", UNREADABLE),
     "endless ids": Attack(
         "a member submits ids without end, and was not called to", "NOT_FOUND NotRegistered"
@@ -95,21 +119,51 @@ ATTACKS: dict[str, Attack] = {
         "somebody of another federation begins every call, and never finishes its message", DENIED
     ),
     "too many calls": Attack("a member makes 100 calls at the same time", TOO_MUCH),
+    "registers without end": Attack(
+        "a member registers again and again, each time as another process; the others are answered "
+        "within a second",
+        TOO_MUCH,
+    ),
+    "sessions without end": Attack(
+        "a member opens its session again and again; the others are answered within a second",
+        TOO_MUCH,
+    ),
+    "status without end": Attack(
+        "a member asks for the status again and again; the others are answered within a second",
+        TOO_MUCH,
+    ),
     # Tokens, where they take the place of certificates.
     "right token": Attack("an application shows its token", "OK"),
     "wrong token": Attack("shows another token", DENIED),
     "no token": Attack("shows no token", DENIED),
+    "expired token": Attack("shows a token that has ended", DENIED),
+    "hash of a token": Attack("shows the hash that the file has in place of a token", DENIED),
     "token in plaintext": Attack("shows the right token without TLS", CLOSED),
     # Files.
     "pickle as a model": Attack(
         "puts a pickle in place of model.safetensors, and its digest in the manifest", "exit code 3"
     ),
     "truncated model": Attack("cuts model.safetensors short", "exit code 3"),
+    "planted hubconf": Attack(
+        "writes a `hubconf.py`, and has the manifest of a built-in model load it by "
+        "`torch.hub:load`",
+        "exit code 3",
+    ),
+    "own model changed": Attack(
+        "has the manifest name another model of one's own than the configuration", "exit code 3"
+    ),
+    "own model's options changed": Attack(
+        "has the manifest name the configuration's own model, with other options", "exit code 3"
+    ),
     "pickle as a checkpoint": Attack(
         "puts a pickle in place of a checkpoint, and its digest in the note",
         "an older checkpoint is used",
     ),
     "truncated checkpoint": Attack("cuts a checkpoint short", "an older checkpoint is used"),
+    "another user of the machine": Attack(
+        "looks into the state directories of a client and of the coordinator",
+        "nothing is open to others",
+    ),
     "YAML bomb": Attack("gives a configuration of nested aliases", "exit code 2"),
     "YAML tag": Attack("gives a configuration that names a Python object", "exit code 2"),
     "CSV formula": Attack(
@@ -129,4 +183,26 @@ ATTACKS: dict[str, Attack] = {
     "short data in a frame": Attack("a member sends fewer bytes than the shape says", "left out"),
     "oversize frame": Attack("a member sends a frame of 8 MB", "left out"),
     "frames without end": Attack("a member repeats a frame 5,000 times", "left out"),
+    "heartbeats without end": Attack(
+        "a member of a run sends heartbeats as fast as it can", "the others train on"
+    ),
+    "streams without end": Attack(
+        "a member of a run opens streams to the others and cuts them, as fast as it can",
+        "the others train on",
+    ),
+    "pretends to wait": Attack(
+        "a member sends no frame any more, and says that it has just begun to wait for another",
+        "left out",
+    ),
+    "comes and goes": Attack(
+        "a member leaves and joins again without end", "waits twice as long each time"
+    ),
+    # A member of a federation that has trained.
+    "a member comes back empty": Attack(
+        "a member starts with an empty state directory, while the others serve",
+        "no run starts",
+    ),
+    "a member asks for runs without end": Attack(
+        "a member registers thirty times as somebody who wants a run", "no run starts"
+    ),
 }

@@ -1,12 +1,14 @@
 """The whole table of who may call what, with real certificates of every party at every door."""
 
 import pytest
-from authorities import Tls, forge
+from attacked_federation import DOORS, AttackedFederation, outcome
 from every_call import METHODS, call
-from fortress import DOORS, Fortress, outcome
 from results import Results
 
-from laser_vfl.wire.access import ACCESS, Party
+from laser_vfl.security.access import ACCESS, Party
+from tests.support.daemons.authorities import Tls, forge
+
+pytestmark = pytest.mark.core
 
 GARBAGE = b"\xff" * 8
 """It is read only after the door, and asks for nothing."""
@@ -26,12 +28,12 @@ PARTIES: dict[str, dict[str, Party | None]] = {
 }
 
 
-def shown_by(fortress: Fortress, who: str) -> Tls:
+def shown_by(attacked: AttackedFederation, who: str) -> Tls:
     """Return a certificate; somebody is a client of another federation."""
     if who != "somebody":
-        return fortress.authority.issue(who)
-    signer = fortress.authority.of["shop"]
-    return forge(fortress.directory, signer, uris=["spiffe://other/client/shop"])
+        return attacked.authority.issue(who)
+    signer = attacked.authority.of["shop"]
+    return forge(attacked.directory, signer, uris=["spiffe://other/client/shop"])
 
 
 def test_every_call_that_there_is_has_a_rule() -> None:
@@ -42,19 +44,19 @@ def test_every_call_that_there_is_has_a_rule() -> None:
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("who", PARTIES)
 def test_everybody_may_call_what_the_table_says(
-    who: str, door: str, fortress: Fortress, results: Results
+    who: str, door: str, attacked: AttackedFederation, results: Results
 ) -> None:
     party = PARTIES[who]["coordinator" if door == "coordinator" else "bank"]
-    with fortress.door(door, shown_by(fortress, who)) as channel:
+    with attacked.door(door, shown_by(attacked, who)) as channel:
         for path in METHODS[door]:
             is_allowed = path not in NOBODYS and party in ACCESS[path].parties
             found = outcome(lambda path=path: call(channel, path, [GARBAGE]))  # type: ignore[misc]
             name = "random bytes" if is_allowed else "another's call"
             results.note(name, found, f"{who} calls {path}")
-    fortress.check_unharmed()
+    attacked.check_unharmed()
 
 
-def test_a_door_has_no_other_calls(fortress: Fortress) -> None:
-    with fortress.door("predictions", fortress.authority.issue("bank")) as channel:
+def test_a_door_has_no_other_calls(attacked: AttackedFederation) -> None:
+    with attacked.door("predictions", attacked.authority.issue("bank")) as channel:
         for path in METHODS["peers"].keys() - METHODS["predictions"].keys():
             assert outcome(lambda path=path: call(channel, path, [b""])) == "UNIMPLEMENTED"  # type: ignore[misc]

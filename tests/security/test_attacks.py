@@ -4,24 +4,34 @@ import socket
 import time
 from contextlib import ExitStack
 
-import at_the_door
 import pytest
-from fortress import DOORS, Fortress
+import serving_attacks
+from attacked_federation import DOORS, AttackedFederation
 from results import Results
 
+SLOW = ("trickle",)
+"""Takes twelve seconds, in which a server has to lose its patience."""
 
-@pytest.mark.parametrize("name", at_the_door.DOING)
-def test_an_attack_ends_as_it_should(name: str, fortress: Fortress, results: Results) -> None:
-    found = at_the_door.doing(name, fortress)
-    fortress.check_unharmed()
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in SLOW else [pytest.mark.core])
+        for name in serving_attacks.DOING
+    ],
+)
+def test_an_attack_ends_as_it_should(
+    name: str, attacked: AttackedFederation, results: Results
+) -> None:
+    found = attacked.after(lambda: serving_attacks.doing(name, attacked))
     results.note(name, found)
 
 
 @pytest.mark.parametrize(
-    ("num", "for_s"), [(100, 1.0), pytest.param(500, 30.0, marks=pytest.mark.variant)]
+    ("num", "for_s"), [pytest.param(100, 1.0, marks=pytest.mark.core), (500, 30.0)]
 )
 def test_silent_connections_are_in_nobodys_way(
-    num: int, for_s: float, fortress: Fortress, results: Results
+    num: int, for_s: float, attacked: AttackedFederation, results: Results
 ) -> None:
     """At every door, half of them after a TLS handshake.
 
@@ -29,22 +39,22 @@ def test_silent_connections_are_in_nobodys_way(
     rounds: a third adds nothing to speak of.
     """
     for _ in range(2):
-        _hold(num, 0.0, fortress)
-    fortress.measure()
-    _hold(num, for_s, fortress)
-    fortress.check_unharmed()
+        _hold(num, 0.0, attacked)
+    attacked.measure()
+    _hold(num, for_s, attacked)
+    attacked.check_unharmed()
     results.note("silent connections", "predictions go on")
 
 
-def _hold(num: int, for_s: float, fortress: Fortress) -> None:
+def _hold(num: int, for_s: float, attacked: AttackedFederation) -> None:
     """Open connections, and have all clients predict while they are open."""
     with ExitStack() as held:
         for door in DOORS:
-            host, _, port = fortress.address(door).rpartition(":")
+            host, _, port = attacked.address(door).rpartition(":")
             for _ in range(num // 2):
                 held.enter_context(socket.create_connection((host, int(port))))
-                held.enter_context(at_the_door.handshake(fortress, door))
+                held.enter_context(serving_attacks.handshake(attacked, door))
         give_up_at = time.monotonic() + for_s
-        fortress.check_serves()
+        attacked.check_serves()
         while time.monotonic() < give_up_at:
-            fortress.check_serves()
+            attacked.check_serves()

@@ -7,28 +7,31 @@ import pickle
 import shutil
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import grpc
 import psutil
 import pytest
+from attacked_federation import outcome
 from every_call import METHODS, call
-from faults import Fault
-from federation import Federation
-from fortress import outcome
-from harness import Site, eventually
 from results import Results
 from test_access import GARBAGE, NOBODYS
-from trial import Trial
 
 from laser_vfl.remote.calls import Access, client_access, open_channel
+from laser_vfl.security.access import ACCESS
+from laser_vfl.security.token_file import Token, hash_of
 from laser_vfl.v1 import prediction_pb2 as pb
 from laser_vfl.v1.prediction_pb2_grpc import PredictionStub
-from laser_vfl.wire.access import ACCESS
+from tests.support.daemons.federation import Federation
+from tests.support.daemons.harness import Site, eventually
+from tests.support.trials.faults import Fault
+from tests.support.trials.trial import Trial
 
 TOKEN = "0123456789abcdef" * 2
 WRONG_TOKEN = TOKEN[:-1] + "0"
+ENDED_TOKEN = "fedcba9876543210" * 2
 MOST_GROWTH = 200e6
 """How much more memory a client may take when a table has a cell of 10 MB."""
 
@@ -49,9 +52,11 @@ class Trap:
 def alone(shared_site: Site) -> Federation:
     """A client that has trained alone, and takes tokens."""
     path = shared_site.path / "tokens.txt"
-    path.write_text(f"crm {TOKEN}\n")
+    over = datetime(2026, 1, 1, tzinfo=UTC)
+    ended = Token("old", hash_of(ENDED_TOKEN), over - timedelta(days=1), over)
+    path.write_text(f"crm {TOKEN}\n{ended.line()}\n")
     path.chmod(0o600)
-    return Federation(shared_site, ["bank"], {}, serving={"tokens_file": "tokens.txt"})
+    return Federation(shared_site, ["bank"], {}, serving={"tokens_file": "tokens.txt"}, token=TOKEN)
 
 
 def _door(alone: Federation, token: str | None) -> grpc.Channel:
@@ -85,6 +90,9 @@ def test_tokens(alone: Federation, results: Results) -> None:
     results.note("wrong token", _ask(alone, WRONG_TOKEN))
     results.note("wrong token", _ask(alone, ""), "an empty token")
     results.note("no token", _ask(alone, None))
+    results.note("expired token", _ask(alone, ENDED_TOKEN))
+    results.note("hash of a token", _ask(alone, hash_of(TOKEN).hex()))
+    results.note("hash of a token", _ask(alone, f"sha256:{hash_of(TOKEN).hex()}"), "as it stands")
     results.note("token in plaintext", _ask_in_plaintext(alone, TOKEN))
 
 
@@ -101,6 +109,7 @@ def test_a_token_opens_what_the_table_says(
             results.note(name, found, f"{path} with token {token}")
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("name", ["pickle as a model", "truncated model"])
 def test_a_model_that_is_none(name: str, alone: Federation, results: Results) -> None:
     site = alone.site
@@ -122,6 +131,63 @@ def test_a_model_that_is_none(name: str, alone: Federation, results: Results) ->
     assert "the model cannot be used: model.safetensors does not hold tensors" in line
     assert "Traceback" not in process.stderr
     assert not trap.exists()
+    results.note(name, f"exit code {exit_code}")
+
+
+HUBCONF = """import os
+import torch
+
+
+def model(**kwargs):
+    os.mkdir("{trap}")
+    return torch.nn.Linear(1, 1)
+"""
+
+
+def _loading(site: Site, repository: str, trap: str) -> dict[str, Any]:
+    """Return a model of one's own that makes a directory when it is built, by torch.hub."""
+    directory = site.path / repository
+    directory.mkdir(exist_ok=True)
+    code = HUBCONF.format(trap=site.path / trap)
+    (directory / "hubconf.py").write_text(code)
+    options = {"repo_or_dir": str(directory), "model": "model", "source": "local"}
+    return {"representation": "torch.hub:load", "representation_options": options}
+
+
+@pytest.mark.core
+@pytest.mark.parametrize(
+    ("name", "configured", "complaint"),
+    [
+        ("planted hubconf", "mlp", 'representation "torch.hub:load", the configuration mlp'),
+        (
+            "own model changed",
+            "tests.support.data.own_models:dropout",
+            'representation "torch.hub:load", the configuration tests.support',
+        ),
+        ("own model's options changed", "torch.hub:load", 'options for the representation "torch.'),
+    ],
+)
+def test_a_manifest_that_names_code(
+    name: str, configured: str, complaint: str, alone: Federation, results: Results
+) -> None:
+    site = alone.site
+    trap = f"{name} trap"
+    model: dict[str, Any] = {"representation": configured}
+    if configured == "torch.hub:load":
+        model = _loading(site, "admitted", "admitted trap")
+    state = site.path / f"{name.replace(' ', '-')}-state"
+    shutil.copytree(site.path / "bank-state", state, symlinks=True)
+    manifest = state / "model" / "manifest.json"
+    planted = json.loads(manifest.read_text())
+    planted["model"] |= _loading(site, "planted", trap)
+    manifest.write_text(json.dumps(planted))
+    config = site.client_config("bank", state=f"./{state.name}", data=_data("bank"), model=model)
+    process = site.start_client(config, file=state.name)
+    exit_code = process.wait_exit()
+    (line,) = process.stderr.splitlines()[-1:]
+    assert not (site.path / trap).exists(), "it was called"
+    assert "Traceback" not in process.stderr
+    assert complaint in line, line
     results.note(name, f"exit code {exit_code}")
 
 
@@ -156,6 +222,24 @@ def test_a_checkpoint_that_is_none(site: Site, results: Results) -> None:
         trial.check()
         for name in ("pickle as a checkpoint", "truncated checkpoint"):
             results.note(name, "an older checkpoint is used")
+
+
+def test_state_directories_are_private(alone: Federation, results: Results) -> None:
+    """Whatever the umask under which the daemons were started."""
+    open_to_others = [
+        str(path.relative_to(alone.site.path))
+        for name in ("bank", "coordinator")
+        for path in [alone.site.path / f"{name}-state", *_below(alone.site, f"{name}-state")]
+        if not path.is_symlink() and path.stat().st_mode & 0o077
+    ]
+    found = "nothing is open to others" if not open_to_others else ", ".join(open_to_others)
+    results.note("another user of the machine", found)
+
+
+def _below(site: Site, name: str) -> list[Path]:
+    found = list((site.path / name).rglob("*"))
+    assert {"listening.json", "audit.jsonl"} <= {path.name for path in found}
+    return found
 
 
 def _three_checkpoints(site: Site) -> dict[int, tuple[bytes, str]]:
@@ -199,6 +283,7 @@ CONFIGURATIONS = {
 }
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_a_configuration_that_is_an_attack(name: str, alone: Federation, results: Results) -> None:
     site = alone.site
@@ -211,6 +296,7 @@ def test_a_configuration_that_is_an_attack(name: str, alone: Federation, results
     results.note(name, f"exit code {exit_code}")
 
 
+@pytest.mark.core
 def test_a_csv_with_formulas(alone: Federation, results: Results) -> None:
     """Ids are what they are, in and out; who opens the answer in a spreadsheet is warned."""
     site = alone.site
@@ -224,7 +310,7 @@ def test_a_csv_with_formulas(alone: Federation, results: Results) -> None:
     data = {**_data("bank"), "serve": "formulas.csv"}
     config = site.client_config("bank", state="./formula-state", data=data)
     bank = site.start_client(config, file="formula")
-    bank.wait_for("serving the model of run")
+    bank.wait_for_served()
     with bank.predictor() as predictor:
         answer = predictor.predict(FORMULAS)
     assert not any(answer.errors)
@@ -233,6 +319,7 @@ def test_a_csv_with_formulas(alone: Federation, results: Results) -> None:
     results.note("CSV formula", "text, in and out")
 
 
+@pytest.mark.core
 def test_a_csv_with_a_huge_cell(alone: Federation, results: Results) -> None:
     site = alone.site
     lines = (site.path / "bank_train.csv").read_text().splitlines()

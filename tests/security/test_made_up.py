@@ -1,8 +1,8 @@
 """Messages that nobody would send, by the thousand, to every call: no crash, and nothing leaks."""
 
 import pytest
+from attacked_federation import AttackedFederation, outcome
 from every_call import METHODS, call, requests
-from fortress import Fortress, outcome
 from hypothesis import HealthCheck, given, settings
 from results import Results
 from test_access import shown_by
@@ -15,13 +15,13 @@ SLOW = ("/laser_vfl.v1.Prediction/Align",)
 """A call that aligns tables when the message is good."""
 
 EVERY = [(door, path) for door, methods in METHODS.items() for path in methods]
-SIZES = [FEW, pytest.param(MANY, marks=pytest.mark.variant)]
+SIZES = [pytest.param(FEW, marks=pytest.mark.core), MANY]
 
 
-def _send(fortress: Fortress, who: str, door: str, path: str, num: int) -> set[str]:
+def _send(attacked: AttackedFederation, who: str, door: str, path: str, num: int) -> set[str]:
     """Send made-up messages; return all ways in which calls ended."""
     ends: set[str] = set()
-    with fortress.door(door, shown_by(fortress, who)) as channel:
+    with attacked.door(door, shown_by(attacked, who)) as channel:
 
         @settings(
             max_examples=num // 5 if path in SLOW else num,
@@ -39,20 +39,18 @@ def _send(fortress: Fortress, who: str, door: str, path: str, num: int) -> set[s
 @pytest.mark.parametrize("num", SIZES)
 @pytest.mark.parametrize(("door", "path"), EVERY)
 def test_made_up_messages_of_a_member(
-    door: str, path: str, num: int, fortress: Fortress, results: Results
+    door: str, path: str, num: int, attacked: AttackedFederation, results: Results
 ) -> None:
-    ends = _send(fortress, CALLERS[door], door, path, num)
+    ends = attacked.after(lambda: _send(attacked, CALLERS[door], door, path, num))
     bugs = [end for end in ends if end.startswith(BUGS)]
-    fortress.check_unharmed()
     found = "no INTERNAL, no UNKNOWN" if ends and not bugs else f"{path}: {bugs}"
     results.note("made-up messages, member", found)
 
 
-@pytest.mark.parametrize("num", [5, pytest.param(100, marks=pytest.mark.variant)])
+@pytest.mark.parametrize("num", [pytest.param(5, marks=pytest.mark.core), 100])
 @pytest.mark.parametrize(("door", "path"), EVERY)
 def test_made_up_messages_of_an_outsider(
-    door: str, path: str, num: int, fortress: Fortress, results: Results
+    door: str, path: str, num: int, attacked: AttackedFederation, results: Results
 ) -> None:
-    (found,) = _send(fortress, "somebody", door, path, num)
-    fortress.check_unharmed()
+    (found,) = attacked.after(lambda: _send(attacked, "somebody", door, path, num))
     results.note("made-up messages, outsider", found)

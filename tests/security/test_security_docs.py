@@ -4,13 +4,21 @@ import contextlib
 import json
 from pathlib import Path
 
-import at_the_door
+import pytest
+import serving_attacks
 import test_members
 from results import Results
 from table import ATTACKS
 from write_table import BEGIN, END, PAGE, row
 
+pytestmark = pytest.mark.core
+
 ELSEWHERE = {
+    "heartbeats without end",
+    "streams without end",
+    "coordinator lowers protection",
+    "asks who is erased",
+    "reads farewells",
     "random bytes",
     "made-up messages, member",
     "made-up messages, outsider",
@@ -19,16 +27,27 @@ ELSEWHERE = {
     "right token",
     "wrong token",
     "no token",
+    "expired token",
+    "hash of a token",
     "token in plaintext",
     "pickle as a model",
     "truncated model",
+    "planted hubconf",
+    "own model changed",
+    "own model's options changed",
     "pickle as a checkpoint",
     "truncated checkpoint",
+    "another user of the machine",
     "YAML bomb",
     "YAML tag",
     "CSV formula",
     "CSV with a huge cell",
     "replayed frames",
+    "flood of large requests",
+    "pretends to wait",
+    "comes and goes",
+    "a member comes back empty",
+    "a member asks for runs without end",
 }
 """Attacks that have a test of their own."""
 
@@ -51,5 +70,5 @@ def test_a_result_that_is_not_as_expected_stays(tmp_path: Path) -> None:
 
 
 def test_every_attack_is_made() -> None:
-    made = [*at_the_door.DOING, *test_members.HABITS, *ELSEWHERE]
+    made = [*serving_attacks.DOING, *test_members.HABITS, *ELSEWHERE]
     assert sorted(made) == sorted(ATTACKS)

@@ -1,8 +1,7 @@
 """The data sets of the paper: read from official or compact files, cut into blocks."""
 
-from laser_vfl.data.sets.catalogue import SET_NAMES, SOURCES, load_set, source_of
+from laser_vfl.data.sets.catalogue import SET_NAMES, SOURCES, data_root, load_set, source_of
 from laser_vfl.data.sets.dataset import Blocks, DataSet, Samples
-from laser_vfl.data.sets.root import data_root
 
 __all__ = [
     "SET_NAMES",

@@ -1,5 +1,6 @@
-"""All data sets by name, and the one call that reads any of them."""
+"""All data sets by name, where their files are, and the one call that reads any of them."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,14 +9,13 @@ from laser_vfl.core.errors import ConfigError, DataError
 from laser_vfl.data.sets import credit, digits, hapt, icu, mimic4
 from laser_vfl.data.sets.cifar import CIFAR10, CIFAR100
 from laser_vfl.data.sets.dataset import DataSet
-from laser_vfl.data.sets.root import HOW_TO_POINT, data_root
+from laser_vfl.data.sets.file_tree import Tree, readable
 from laser_vfl.data.sets.source import Source
-from laser_vfl.data.sets.trees import Tree, readable
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a data set is read from what can be found of it."""
+    """How a data set is read, from official files or from a compact one."""
 
     source: Source
     from_official: Callable[[Tree], DataSet]
@@ -67,3 +67,28 @@ def _not_found(source: Source, directory: Path | None) -> DataError:
         hint=f"get {source.markers[0]} and what belongs to it from {source.get_it},{compact}; "
         f"then {HOW_TO_POINT}",
     )
+
+
+VARIABLE = "LASER_VFL_DATA"
+USUAL_PLACE = Path("../shared/data")
+HOW_TO_POINT = f"name their directory with --data or in {VARIABLE}"
+
+
+def data_root(given: Path | None = None) -> Path | None:
+    """Return the directory with the files, or None if none is named or found."""
+    for path, said_by in ((given, "--data"), (_from_environment(), VARIABLE)):
+        if path is None:
+            continue
+        if not path.is_dir():
+            raise DataError(
+                "there is no such directory",
+                hint=f"correct {said_by}; docs/data.md says what belongs there",
+                where=str(path),
+            )
+        return path
+    return USUAL_PLACE if USUAL_PLACE.is_dir() else None
+
+
+def _from_environment() -> Path | None:
+    named = os.environ.get(VARIABLE)
+    return Path(named) if named else None

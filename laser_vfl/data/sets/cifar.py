@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from laser_vfl.core.errors import ConfigError
-from laser_vfl.data.sets.dataset import DataSet, Samples
-from laser_vfl.data.sets.grids import image_blocks
-from laser_vfl.data.sets.labels import checked_labels
+from laser_vfl.data.sets.dataset import DataSet, Samples, checked_labels
+from laser_vfl.data.sets.file_tree import Tree
+from laser_vfl.data.sets.image_cuts import image_blocks
 from laser_vfl.data.sets.source import Source
-from laser_vfl.data.sets.trees import Tree
 
 SIDE = 32
 _IMAGE_BYTES = 3 * SIDE * SIDE

@@ -8,12 +8,10 @@ import polars as pl
 
 from laser_vfl.core.errors import DataError
 from laser_vfl.data.files import NpzFile
-from laser_vfl.data.sets.dataset import DataSet, Samples
-from laser_vfl.data.sets.labels import checked_labels
-from laser_vfl.data.sets.runs import column_blocks
+from laser_vfl.data.sets.column_cuts import column_blocks
+from laser_vfl.data.sets.dataset import DataSet, Samples, checked_labels, stratified_test
+from laser_vfl.data.sets.file_tree import Tree
 from laser_vfl.data.sets.source import Source
-from laser_vfl.data.sets.split import stratified_test
-from laser_vfl.data.sets.trees import Tree
 
 _STEM = "default of credit card clients"
 _SHEETS = (".csv", ".xlsx", ".xls")

@@ -1,4 +1,4 @@
-"""A data set of the paper: its samples, and how they are cut into one block for each client."""
+"""A data set of the paper: its samples, its labels, and how it is split and cut into blocks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -7,12 +7,18 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from laser_vfl.core.randomness import Purpose, random_permutation
+from laser_vfl.core.errors import DataError
+from laser_vfl.core.randomness import RandomStream, random_permutation
 
 Task = Literal["multiclass", "binary"]
 Metric = Literal["accuracy", "f1"]
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
+
+ORGANISATIONS = ("bank", "shop", "telco", "clinic", "school", "airline", "library", "museum")
+"""The clients among which the blocks of a data set are shared out."""
+
+SPLIT_SEED = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +41,7 @@ class Samples:
         """Return at most so many of the samples, in their order."""
         if most is None or most >= len(self):
             return self
-        order = random_permutation(len(self), seed=0, purpose=Purpose.FEWER_SAMPLES, moment=0)
+        order = random_permutation(len(self), seed=0, stream=RandomStream.FEWER_SAMPLES, counter=0)
         return self.part(order.argsort() < most)
 
 
@@ -71,3 +77,29 @@ class DataSet:
     def blocks(self, num_clients: int) -> Blocks:
         """Cut every sample into one block for each client, as the paper does."""
         return self.cut(self.train, self.test, num_clients)
+
+
+def checked_labels(
+    labels: npt.NDArray[Any], first: int, num_classes: int, where: str
+) -> npt.NDArray[np.int64]:
+    """Return labels from 0; `first` is the lowest that the file may have."""
+    counted = labels.astype(np.int64) - first
+    if not len(counted) or counted.min() < 0 or counted.max() >= num_classes:
+        raise DataError(
+            f"expected labels from {first} to {first + num_classes - 1}",
+            hint="get the file again",
+            where=where,
+        )
+    return counted
+
+
+def stratified_test(labels: npt.NDArray[np.int64], share: float) -> npt.NDArray[np.bool_]:
+    """Return which samples are for testing: `share` of each class, the same ones every time."""
+    is_test = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels).tolist():
+        members = np.flatnonzero(labels == label)
+        order = random_permutation(
+            len(members), seed=SPLIT_SEED, stream=RandomStream.SPLIT, counter=label
+        )
+        is_test[members[order[: round(share * len(members))]]] = True
+    return is_test

@@ -4,10 +4,9 @@ import numpy as np
 import numpy.typing as npt
 
 from laser_vfl.core.errors import ConfigError
-from laser_vfl.data.sets.dataset import DataSet, Samples
-from laser_vfl.data.sets.grids import pixel_blocks
+from laser_vfl.data.sets.dataset import DataSet, Samples, stratified_test
+from laser_vfl.data.sets.image_cuts import pixel_blocks
 from laser_vfl.data.sets.source import Source
-from laser_vfl.data.sets.split import stratified_test
 
 SOURCE = Source(
     name="digits",

@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from laser_vfl.data.files import NpzFile
-from laser_vfl.data.sets.dataset import DataSet, Floats, Samples
-from laser_vfl.data.sets.labels import checked_labels
-from laser_vfl.data.sets.runs import column_blocks
+from laser_vfl.data.sets.column_cuts import column_blocks
+from laser_vfl.data.sets.dataset import DataSet, Floats, Samples, checked_labels
+from laser_vfl.data.sets.file_tree import Tree
 from laser_vfl.data.sets.source import Source
-from laser_vfl.data.sets.trees import Tree
 
 SOURCE = Source(
     name="hapt",

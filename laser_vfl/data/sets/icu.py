@@ -10,12 +10,10 @@ import numpy.typing as npt
 import polars as pl
 
 from laser_vfl.data.files import NpzFile
-from laser_vfl.data.sets.dataset import DataSet, Floats, Samples
-from laser_vfl.data.sets.labels import checked_labels
-from laser_vfl.data.sets.sequences import sequence_blocks
+from laser_vfl.data.sets.dataset import DataSet, Floats, Samples, checked_labels, stratified_test
+from laser_vfl.data.sets.file_tree import Tree
+from laser_vfl.data.sets.sequence_cuts import sequence_blocks
 from laser_vfl.data.sets.source import Source
-from laser_vfl.data.sets.split import stratified_test
-from laser_vfl.data.sets.trees import Tree
 
 SOURCE = Source(
     name="icu",

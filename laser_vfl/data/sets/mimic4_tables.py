@@ -12,7 +12,7 @@ from typing import IO, cast
 import polars as pl
 
 from laser_vfl.core.errors import DataError
-from laser_vfl.data.sets.trees import Tree
+from laser_vfl.data.sets.file_tree import Tree
 
 PIECE_BYTES = 1 << 26
 SUMS = "SHA256SUMS.txt"

@@ -8,7 +8,7 @@ from typing import Literal
 
 from laser_vfl.core.errors import DataError
 from laser_vfl.data.sets.dataset import Cut, DataSet, Metric, Samples, Task
-from laser_vfl.data.sets.trees import Tree, open_tree
+from laser_vfl.data.sets.file_tree import Tree, open_tree
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from laser_vfl.cli.main import main
-from laser_vfl.wire.certificate_files import init_authority, issue, load_authority
-from laser_vfl.wire.certificates import read_certificate
-from laser_vfl.wire.identity import client_of
+from laser_vfl.security.certificate_files import init_authority, issue, load_authority
+from laser_vfl.security.certificates import read_certificate
+from laser_vfl.security.identity import client_of
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
-from laser_vfl.config.expectations import expectation_at
+from laser_vfl.config.validation_errors import expectation_at
 
 
 def fields(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laser_vfl.config.document import parse_document
-from laser_vfl.config.places import Position
+from laser_vfl.config.key_positions import Position
 from laser_vfl.core.errors import ConfigError
 
 
@@ -20,7 +20,7 @@ def refusal(text: str) -> str:
 def test_positions_of_keys_and_items() -> None:
     document = parse_document("a:\n  b: [1,\n    two]\n  c: {d: 1}\n", "a.yaml")
     assert document.value == {"a": {"b": [1, "two"], "c": {"d": 1}}}
-    assert document.places.positions == {
+    assert document.key_positions.positions == {
         ("a",): Position(1, 1),
         ("a", "b"): Position(2, 3),
         ("a", "b", 0): Position(2, 7),

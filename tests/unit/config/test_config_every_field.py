@@ -13,8 +13,8 @@ from config_texts import CLIENT, COORDINATOR
 from pydantic import BaseModel
 
 from laser_vfl.client.config import ClientConfig
-from laser_vfl.config.expectations import expectation_at
 from laser_vfl.config.loading import load_config
+from laser_vfl.config.validation_errors import expectation_at
 from laser_vfl.coordinator.config import CoordinatorConfig
 from laser_vfl.core.errors import ConfigError
 
@@ -48,6 +48,9 @@ def with_value(model: type[BaseModel], path: tuple[str, ...], value: Any) -> dic
     else:
         content["serving"] = {"deadline_s": 0.5}
         content["privacy"] = {"delta": 0.5}
+        content["require"] = {"max_epochs": 5}
+        if path[:2] == ("privacy", "labels"):
+            content["privacy"]["labels"] = {"epsilon": 1}
     section = content
     for part in path[:-1]:
         section = section[part]

@@ -289,6 +289,54 @@ def test_noise_needs_a_bound() -> None:
     assert (config.privacy.noise, config.privacy.clip, config.privacy.delta) == (0.5, 1.0, 1e-6)
 
 
+def test_private_labels_say_what_a_label_can_be() -> None:
+    config = load_client(CLIENT + "privacy: {labels: {epsilon: 2, classes: [0, yes, 1.5]}}\n")
+    assert config.privacy.labels is not None
+    assert (config.privacy.labels.epsilon, config.privacy.labels.tell_scores) == (2.0, False)
+    assert config.privacy.labels.classes == ["0", "yes", "1.5"]
+    task = edited(CLIENT, "label: churned", "label: churned\n  task: regression")
+    config = load_client(task + "privacy: {labels: {epsilon: 0.5, bounds: [-1, 2.5]}}\n")
+    assert config.privacy.labels is not None
+    assert config.privacy.labels.bounds == [-1.0, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("data", "labels", "at"),
+    [
+        ("label: churned", "{epsilon: 0}", "privacy.labels.epsilon"),
+        ("label: churned", "{epsilon: 21}", "privacy.labels.epsilon"),
+        ("label: churned", "{classes: [a, b]}", "privacy.labels.epsilon"),
+        ("label: churned", "{epsilon: 1, classes: [a]}", "privacy.labels.classes"),
+        ("label: churned", "{epsilon: 1, bounds: [1]}", "privacy.labels.bounds"),
+        ("label: churned", "{epsilon: 1, bounds: [2, 2]}", "privacy.labels.bounds"),
+        ("label: churned", "{epsilon: 1, bounds: [0, .inf]}", "privacy.labels.bounds[1]"),
+        (
+            "label: churned",
+            "{epsilon: 1, bounds: [0, 1], classes: [a, b]}",
+            "privacy.labels.bounds",
+        ),
+        ("exclude: []", "{epsilon: 1}", "privacy.labels"),
+        ("label: churned\n  task: regression", "{epsilon: 1}", "privacy.labels"),
+        ("label: churned\n  task: multiclass", "{epsilon: 1}", "privacy.labels"),
+        ("label: churned\n  task: binary", "{epsilon: 1, bounds: [0, 1]}", "privacy.labels.bounds"),
+        (
+            "label: churned\n  task: binary",
+            "{epsilon: 1, classes: [a, b, c]}",
+            "privacy.labels.classes",
+        ),
+        (
+            "label: churned\n  class_weights: balanced",
+            "{epsilon: 1, bounds: [0, 1]}",
+            "data.class_weights",
+        ),
+        ("label: churned\n  positive: a", "{epsilon: 1, bounds: [0, 1]}", "data.positive"),
+    ],
+)
+def test_private_labels_that_do_not_fit(data: str, labels: str, at: str) -> None:
+    text = edited(CLIENT, "label: churned", data) + f"privacy: {{labels: {labels}}}\n"
+    assert f": {at}: " in refusal(text)
+
+
 def test_optional_keys_may_be_left_empty() -> None:
     config = load_client(edited(CLIENT, "label: churned", "label:") + "tls:\n")
     assert config.data.label is None

@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from laser_vfl.config.address import Address, DialAddress
-from laser_vfl.config.columns import LabelText
-from laser_vfl.config.names import Name
-from laser_vfl.config.paths import DIRECTORY, RelativePath
+from laser_vfl.config.field_types import DIRECTORY, LabelText, Name, RelativePath
 from laser_vfl.core.errors import ConfigError
 
 

@@ -7,7 +7,8 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from laser_vfl.core.settings import PAPER_PRESET, TrainingSettings
+from laser_vfl.core.settings import PAPER_PRESET
+from laser_vfl.methods.training_settings import TrainingSettings
 
 REQUIRED = {"representation_dim": 32, "batch_size": 128, "epochs": 20}
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from laser_vfl.client.naming import NAME
-from laser_vfl.core.settings import TrainingSettings
+from laser_vfl.client.tables.pseudonym_table import NAME
+from laser_vfl.methods.training_settings import TrainingSettings
+from laser_vfl.security.access import ACCESS
 from laser_vfl.v1 import coordinator_pb2, peer_pb2, prediction_pb2, tensor_pb2
-from laser_vfl.wire.access import ACCESS
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -104,7 +104,8 @@ def test_bytes_come_to_the_coordinator_as_blinded_ids_and_commitments_alone():
     methods = coordinator_pb2.DESCRIPTOR.services_by_name["Coordinator"].methods
     assert bytes_in(method.input_type for method in methods) == {
         "SubmitIdsRequest.blinded",
-        "Commitment.sha256",
+        "SubmitIdsRequest.tables",
+        "CommitRequest.sha256",
     }
     assert bytes_in(method.output_type for method in methods) == {
         "GroupRows.rows",
@@ -152,7 +153,8 @@ from pathlib import Path
 import laser_vfl.coordinator.daemon
 
 loaded = {"daemon": sorted(sys.modules)}
-from laser_vfl.cli import daemons, main
+from laser_vfl.cli import main
+from laser_vfl.cli import daemon_process as daemons
 
 def run_until_signal(daemon, *_):
     daemon.close()
@@ -188,13 +190,13 @@ def test_a_coordinator_loads_neither_torch_nor_the_tensor_codec_nor_the_curve(tm
     )
     assert finished.returncode == 0, finished.stderr
     loaded = json.loads(finished.stdout)
-    assert "laser_vfl.coordinator.service" in loaded["daemon"]
+    assert "laser_vfl.coordinator.api.coordinator_service" in loaded["daemon"]
     assert "laser_vfl.config.loading" in loaded["run"]
     for modules in loaded.values():
         foreign = {
             "torch",
             "nacl",
-            "laser_vfl.wire.tensors",
+            "laser_vfl.transport.tensor_codec",
             "laser_vfl.client",
             "laser_vfl.v1.peer_pb2",
             "laser_vfl.data.points",

@@ -5,10 +5,10 @@ import pytest
 
 from laser_vfl.core.errors import ConfigError
 from laser_vfl.data.sets import Samples
-from laser_vfl.data.sets.grids import GRIDS, image_blocks, pixel_blocks, tiles
-from laser_vfl.data.sets.runs import column_blocks, equal_runs, spread
-from laser_vfl.data.sets.sequences import sequence_blocks
-from laser_vfl.data.sets.split import stratified_test
+from laser_vfl.data.sets.column_cuts import column_blocks, equal_runs, spread
+from laser_vfl.data.sets.dataset import stratified_test
+from laser_vfl.data.sets.image_cuts import GRIDS, image_blocks, pixel_blocks, tiles
+from laser_vfl.data.sets.sequence_cuts import sequence_blocks
 
 RNG = np.random.default_rng(0)
 

@@ -172,7 +172,7 @@ def test_extreme_numbers_stay_finite():
     ("shape", "axis"), [((5, 3), 1), ((5, 4, 3), 2), ((5, 3, 4, 2), 1), ((5, 2, 3, 2, 2), 1)]
 )
 def test_arrays_are_standardised_per_channel(shape, axis, monkeypatch):
-    monkeypatch.setattr("laser_vfl.data.standard._PIECE_VALUES", 2 * int(np.prod(shape[1:])))
+    monkeypatch.setattr("laser_vfl.data.standardisation._PIECE_VALUES", 2 * int(np.prod(shape[1:])))
     rng = np.random.default_rng(0)
     array = rng.normal(3, 2, shape).astype(np.float32)
     array.flat[1] = np.nan

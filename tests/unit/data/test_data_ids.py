@@ -62,6 +62,7 @@ def test_blinded_ids_differ_by_secret_and_federation():
 
 def test_secret_loses_only_its_newline(tmp_path: Path):
     path = tmp_path / "id.secret"
+    path.touch(0o600)
     path.write_bytes(b" 0123456789abcdef \r\n")
     assert read_secret(path) == b" 0123456789abcdef "
 
@@ -76,7 +77,7 @@ def test_bad_secret_says_how_to_make_one(tmp_path: Path, content, message):
         path.write_bytes(content)
     with pytest.raises(ConfigError, match=message) as caught:
         read_secret(path)
-    assert "openssl rand -hex 32 > id.secret" in caught.value.hint
+    assert "(umask 077; openssl rand -hex 32 > id.secret)" in caught.value.hint
     assert "short" not in str(caught.value)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from laser_vfl.core.errors import ConfigError, DataError, ExitCode
 from laser_vfl.data.sets import SET_NAMES, SOURCES, load_set
-from laser_vfl.data.sets.root import VARIABLE, data_root
+from laser_vfl.data.sets.catalogue import VARIABLE, data_root
 
 
 @pytest.fixture(autouse=True)

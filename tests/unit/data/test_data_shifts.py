@@ -3,8 +3,7 @@
 import numpy as np
 
 from laser_vfl.data.sets.dataset import DataSet, Samples
-from laser_vfl.data.sets.grids import image_blocks
-from laser_vfl.data.sets.shifts import shifted_blocks
+from laser_vfl.data.sets.image_cuts import image_blocks, shifted_blocks
 
 
 def images(num: int) -> DataSet:

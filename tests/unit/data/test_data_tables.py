@@ -240,6 +240,55 @@ def test_a_part_of_a_table_has_whole_rows(tmp_path):
     assert len(table) == 3
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        # -3 values in a page and then 3, 2**31 - 1 values in a dictionary and then 3
+        (b"\x06\x15\x10\x15\x06\x15\x06\x1c", b"\x05\x15\x10\x15\x06\x15\x06\x1c"),
+        (b"L\x15\x06\x15\x00\x00\x00", b"L\x15\xfe\xff\xff\xff\x0f\x00\x00"),
+    ],
+    ids=["page", "dictionary"],
+)
+def test_a_parquet_file_whose_pages_claim_too_much_is_refused_before_polars_aborts(
+    tmp_path, right, wrong
+):
+    path = tmp_path / "t.parquet"
+    pl.DataFrame({"id": ["x", "y", "z"], "a": [1, 2, 3]}).write_parquet(path)
+    good = path.read_bytes()
+    assert good.count(right)
+    path.write_bytes(good.replace(right, wrong, 1))
+    refuse(path, "cannot be read as Parquet: a page does not have as many values")
+
+
+@pytest.mark.parametrize(
+    "writing",
+    [{"compression": name} for name in ("uncompressed", "snappy", "zstd")]
+    + [{"data_page_size": 100}, {"row_group_size": 7}, {"statistics": "full"}],
+    ids=str,
+)
+@pytest.mark.parametrize("num_rows", [1, 3000])
+def test_parquet_of_every_kind_is_read(tmp_path, writing, num_rows):
+    path = tmp_path / "t.parquet"
+    rows = np.arange(num_rows)
+    frame = pl.DataFrame(
+        {
+            "id": rows.astype(str),
+            "number": rows / 7,
+            "constant": np.ones(num_rows, dtype=np.int64),
+            "word": [None if row % 3 else f"w{row % 5}" for row in rows.tolist()],
+            "nothing": pl.Series([None] * num_rows, dtype=pl.Float64),
+            "empty": [""] * num_rows,
+            "truth": rows % 2 == 0,
+            "list": pl.Series([[1] * (row % 3) for row in rows.tolist()], dtype=pl.List(pl.Int64)),
+            "array": np.ones((num_rows, 2)),
+        }
+    )
+    frame.write_parquet(path, **writing)
+    table = read_table(path, SPEC)
+    assert isinstance(table.features, pl.DataFrame)
+    assert table.features.equals(frame.drop("id"))
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "npz"])
 def test_a_header_is_checked_without_the_rows(tmp_path, suffix):
     path = tmp_path / f"t.{suffix}"

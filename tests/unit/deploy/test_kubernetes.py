@@ -23,7 +23,7 @@ from laser_vfl.client.config import ClientConfig
 from laser_vfl.config.loading import load_config
 from laser_vfl.coordinator.config import CoordinatorConfig
 from laser_vfl.core.release import __version__
-from laser_vfl.wire.identity import client_of, coordinator_of
+from laser_vfl.security.identity import client_of, coordinator_of
 
 OLDEST = "1.27"
 """The first release whose disruption budgets know `unhealthyPodEvictionPolicy` by default."""

@@ -10,15 +10,15 @@ from torch import nn
 from torch.nn import functional
 
 from laser_vfl.core.alignment import align_rows
-from laser_vfl.core.learner import Learner, OptimizerSettings
-from laser_vfl.core.method import Parts
-from laser_vfl.core.oracle import Member, Oracle
-from laser_vfl.core.place import Place
-from laser_vfl.core.plan import Plan
-from laser_vfl.core.schedule import Segment, Step
-from laser_vfl.core.settings import TrainingSettings
+from laser_vfl.core.federation_context import FederationContext
+from laser_vfl.core.method import ModelParts
+from laser_vfl.core.reference import Member, Oracle
+from laser_vfl.core.schedule.schedule import Segment, Step
+from laser_vfl.core.schedule.step_plan import Plan
 from laser_vfl.core.subsets import mask_of
-from laser_vfl.methods import method_named
+from laser_vfl.core.training.learner import Learner, OptimizerSettings
+from laser_vfl.methods.registry import method_named
+from laser_vfl.methods.training_settings import TrainingSettings
 
 torch.set_num_threads(1)
 
@@ -49,7 +49,7 @@ class Small:
             | settings
         )
         self.method = method_named(self.settings.method)
-        self.heads = self.method.heads(mask_of(labelled))
+        self.heads = self.method.blocks.heads(mask_of(labelled))
         random = np.random.default_rng(3)
         shape = (len(observed), self.num_clients, FEATURES)
         self.features = torch.from_numpy(random.normal(size=shape).astype(np.float32))
@@ -65,9 +65,9 @@ class Small:
     def everyone(self) -> int:
         return (1 << self.num_clients) - 1
 
-    def place(self, client: int) -> Place:
+    def context(self, client: int) -> FederationContext:
         groups = self.alignments[0].groups
-        return Place(client, self.num_clients, self.heads, self.settings, groups)
+        return FederationContext(client, self.num_clients, self.heads, self.settings, groups)
 
     def plan(
         self, client: int, participants: int | None = None, *, predicts: bool = False
@@ -97,8 +97,8 @@ class Small:
         }
 
     def _learner(self, client: int, optimizer: OptimizerSettings | None) -> Learner:
-        place = self.place(client)
-        parts = Parts(
+        context = self.context(client)
+        parts = ModelParts(
             lambda shape: nn.Sequential(nn.Linear(*shape, DIM), nn.Tanh(), nn.Linear(DIM, DIM)),
             lambda: nn.Linear(DIM, len(CLASSES)),
             (FEATURES,),
@@ -107,11 +107,11 @@ class Small:
         )
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(40 + client)
-            representation = self.method.representation(parts, place)
+            representation = self.method.models.representation(parts, context)
             has_head = self.heads >> client & 1
-            fusion = self.method.fusion(parts, place) if has_head else None
+            fusion = self.method.models.fusion(parts, context) if has_head else None
         settings = optimizer or OptimizerSettings(name="sgd", lr=0.3)
-        return Learner(place, representation, fusion, optimizer=settings, method=self.method)
+        return Learner(context, representation, fusion, optimizer=settings, method=self.method)
 
     def _member(self, client: int) -> Member:
         rows = self.rows[client]

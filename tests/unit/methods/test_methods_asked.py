@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from laser_vfl.client.published import PublishedModel, place_of
-from laser_vfl.core.settings import TrainingSettings
-from laser_vfl.methods import method_named
+from laser_vfl.client.serving.models.published_model import PublishedModel, context_of
+from laser_vfl.methods.registry import method_named
+from laser_vfl.methods.training_settings import TrainingSettings
 
 ROSTER = ("bank", "shop", "telco")
 NAMES = ("laser", "local", "standard", "ensemble", "combinatorial", "plug")
@@ -31,7 +31,7 @@ def served(name: str, me: str) -> SimpleNamespace:
         settings=settings,
         me=ROSTER.index(me),
         method=method_named(name),
-        place=place_of(ROSTER.index(me), ROSTER, heads, settings),
+        context=context_of(ROSTER.index(me), ROSTER, heads, settings),
     )
 
 

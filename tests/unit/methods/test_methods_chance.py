@@ -6,7 +6,7 @@ import torch
 from methods_world import CLASSES, DIM, OBSERVED, Small
 from torch import nn
 
-from laser_vfl.core.evaluation import Evaluation, subsets_to_score
+from laser_vfl.core.evaluation.subset_scores import Evaluation, subsets_to_score
 from laser_vfl.methods import ensemble, plug
 
 NUM_STEPS = 2000
@@ -15,7 +15,9 @@ NUM_STEPS = 2000
 @pytest.mark.parametrize("probability", [0.0, 0.25, 0.7])
 def test_plug_drops_each_passive_party_as_often_as_it_should(probability):
     world = Small("plug", labelled=(1, 2), drop_probability=probability)
-    dropped = [[plug._dropped(step, world.place(k)) for step in range(NUM_STEPS)] for k in range(3)]
+    dropped = [
+        [plug._dropped(step, world.context(k)) for step in range(NUM_STEPS)] for k in range(3)
+    ]
     assert dropped[0] == dropped[1] == dropped[2], "everybody draws the same"
     masks = np.array(dropped[0])
     assert not (masks >> 1 & 1).any(), "the active party is never dropped"
@@ -28,7 +30,7 @@ def test_plug_drops_each_passive_party_as_often_as_it_should(probability):
 
 def test_plug_sees_zeros_in_place_of_whom_it_drops():
     world = Small("plug", drop_probability=0.5)
-    steps = [s for s in range(50) if plug._dropped(s, world.place(0)) == 0b100]
+    steps = [s for s in range(50) if plug._dropped(s, world.context(0)) == 0b100]
     assert steps
     before = world.parameters()
     world.oracle.step(steps[0], 0b111)
@@ -47,12 +49,14 @@ def vote(world, client, choices):
 
 def counted(world, *choices, chance=None):
     """What client 0 answers when the clients choose these, a list of choices each."""
-    method, place = world.method, world.place(0)
+    method, context = world.method, world.context(0)
     own, *others = [vote(world, k, each).numpy() for k, each in enumerate(choices)]
     answers = {k: (slice(None), rows) for k, rows in enumerate(others, start=1)}
-    fused_nd, blocks = method.fuse(own, answers, place)
+    fused_nd, blocks = method.prediction.fuse(own, answers, context)
     fusion = world.learners[0].models["fusion"]
-    return method.answers(fusion, torch.from_numpy(fused_nd), "multiclass", chance), blocks
+    return method.prediction.answers(
+        fusion, torch.from_numpy(fused_nd), "multiclass", chance
+    ), blocks
 
 
 def test_the_majority_wins():
@@ -76,17 +80,17 @@ def test_ties_are_fair_and_only_among_the_tied():
 
 
 def test_a_binary_tie_is_fair_and_a_majority_is_not_a_tie():
-    method, place = Small("ensemble").method, Small("ensemble").place(0)
+    method, context = Small("ensemble").method, Small("ensemble").context(0)
     ballot = ensemble.Ballot(nn.Linear(DIM, 1), 1, ("no", "yes"))
     models = nn.ModuleDict({"representation": nn.Identity(), "fusion": ballot})
-    yes = method.embed(models, torch.full((1, DIM), 1.0), place, "binary").sign()[0, 0]
+    yes = method.prediction.embed(models, torch.full((1, DIM), 1.0), context, "binary").sign()[0, 0]
     assert yes in (1, -1)
     tied = torch.zeros(3000, DIM)
     chance = torch.Generator().manual_seed(2)
-    share = (method.answers(ballot, tied, "binary", chance) > 0).float().mean()
+    share = (method.prediction.answers(ballot, tied, "binary", chance) > 0).float().mean()
     assert share == pytest.approx(0.5, abs=0.04)
     decided = torch.full((3000, DIM), 1 / 3)
-    outputs = method.answers(ballot, decided, "binary", chance)
+    outputs = method.prediction.answers(ballot, decided, "binary", chance)
     assert (outputs > 0).all()
     assert outputs.sigmoid().numpy() == pytest.approx(2 / 3, abs=2e-3)
 
@@ -114,7 +118,9 @@ def test_nobody_has_more_than_one_vote():
     world = Small("ensemble")
     own, heavy = vote(world, 0, [0, 0]).numpy(), vote(world, 1, [1, 1]).numpy()
     heavy[0, 1], heavy[1, 2] = 100, 1
-    fused_nd, blocks = world.method.fuse(own, {1: (slice(None), heavy)}, world.place(0))
+    fused_nd, blocks = world.method.prediction.fuse(
+        own, {1: (slice(None), heavy)}, world.context(0)
+    )
     assert blocks.tolist() == [0b001, 0b001]
     assert np.array_equal(fused_nd, own)
 
@@ -136,10 +142,10 @@ def test_the_order_and_the_names_of_classes_are_in_the_mark():
 
 def evaluation_of(world, client=0):
     rows = world.rows[client]
-    groups, method, place = world.alignments[0].groups, world.method, world.place(client)
+    groups, method, context = world.alignments[0].groups, world.method, world.context(client)
     return Evaluation(
         world.learners[client],
-        subsets_to_score(client, groups, lambda mask: method.used(mask, place)),
+        subsets_to_score(client, groups, lambda mask: method.blocks.used(mask, context)),
         world.labels[rows].double().numpy(),
         np.ones(len(rows), dtype=bool),
     )
@@ -164,17 +170,21 @@ def test_standard_says_that_a_guess_used_no_block():
     world = Small("standard")
     own, other = np.ones((300, DIM), np.float32), np.ones((300, DIM), np.float32)
     answers = {1: (slice(None), other), 2: (np.arange(0, 300, 2), other[::2])}
-    fused_nd, blocks = world.method.fuse(own, answers, world.place(0))
+    fused_nd, blocks = world.method.prediction.fuse(own, answers, world.context(0))
     assert blocks.tolist() == [0b111, 0] * 150
     chance = torch.Generator().manual_seed(4)
     fusion = world.learners[0].models["fusion"]
     with torch.no_grad():
-        outputs = world.method.answers(fusion, torch.from_numpy(fused_nd), "multiclass", chance)
+        outputs = world.method.prediction.answers(
+            fusion, torch.from_numpy(fused_nd), "multiclass", chance
+        )
         expected = fusion(torch.ones(DIM))
     assert torch.allclose(outputs[::2], expected)
     guessed = outputs[1::2].argmax(dim=1).bincount(minlength=3)
     assert guessed.min() > 30
-    values = world.method.answers(nn.Linear(DIM, 1), torch.from_numpy(fused_nd), "regression")
+    values = world.method.prediction.answers(
+        nn.Linear(DIM, 1), torch.from_numpy(fused_nd), "regression"
+    )
     assert not values[1::2].any(), "the mean, when there is nothing to go by"
 
 
@@ -183,7 +193,7 @@ def test_predictions_leave_the_randomness_of_training_alone():
     world = Small("standard")
     lacking = torch.full((5, DIM), torch.nan)
     before = torch.get_rng_state()
-    world.method.answers(
+    world.method.prediction.answers(
         world.learners[0].models["fusion"], lacking, "multiclass", torch.Generator()
     )
     counted(Small("ensemble"), [0], [1], chance=torch.Generator())

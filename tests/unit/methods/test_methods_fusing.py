@@ -6,7 +6,7 @@ import torch
 from methods_world import OBSERVED, Small
 
 from laser_vfl.core.subsets import mask_of
-from laser_vfl.core.tasks import all_tasks
+from laser_vfl.core.training.task_sampling import all_tasks
 
 METHODS = ("laser", "local", "standard", "ensemble", "combinatorial", "plug")
 
@@ -20,20 +20,20 @@ def shown(world, client, to):
 
 def served(world, client, up):
     """Predict all rows of a client from those who are up: outputs, and whose blocks they used."""
-    learner, place, rows = world.learners[client], world.place(client), world.rows[client]
+    learner, context, rows = world.learners[client], world.context(client), world.rows[client]
     own_nd = learner.embed(world.features[rows, client]).numpy()
     answers = {}
     for k in range(world.num_clients):
-        if k in up and world.method.asks(place) >> k & 1:
+        if k in up and world.method.blocks.asks(context) >> k & 1:
             both = [n for n in rows if k in world.observed[n]]
             places = np.array([rows.index(n) for n in both])
             at = [world.rows[k].index(n) for n in both]
             answers[k] = (places, shown(world, k, client)[at].numpy())
-    fused_nd, blocks = world.method.fuse(own_nd, answers, place)
+    fused_nd, blocks = world.method.prediction.fuse(own_nd, answers, context)
     assert fused_nd.dtype == np.float32
-    assert fused_nd.shape == (len(rows), world.method.fused_width(place))
+    assert fused_nd.shape == (len(rows), world.method.prediction.fused_width(context))
     with learner.evaluating():
-        outputs = world.method.answers(
+        outputs = world.method.prediction.answers(
             learner.models["fusion"], torch.from_numpy(fused_nd), "multiclass"
         )
     return outputs, blocks
@@ -85,7 +85,7 @@ def test_evaluation_says_the_same_as_serving(method):
     """The outputs of `predictions` for a subset are those of `answers` when just these are up."""
     world = Small(method, labelled=(0, 1, 2), observed=[{0, 1, 2}] * 5)
     world.oracle.run(3)
-    learner, place = world.learners[0], world.place(0)
+    learner, context = world.learners[0], world.context(0)
     plan = world.plan(0, predicts=True)
     width = learner.embed(world.features[:, 0]).shape[1]
     stack_bpd = torch.zeros(5, len(plan.blocks), width)
@@ -95,7 +95,7 @@ def test_evaluation_says_the_same_as_serving(method):
         order = [world.rows[k].index(n) for n in world.samples(plan)]
         stack_bpd[:, column, at] = rows_nd[order]
     for subset in (0b001, 0b011, 0b101, 0b111):
-        if not world.method.scores(subset, place):
+        if not world.method.blocks.has_predictor(subset, context):
             continue
         tasks, _ = all_tasks(plan, [subset])
         found = learner.predict(plan, tasks, stack_bpd)

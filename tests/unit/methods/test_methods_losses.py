@@ -4,8 +4,8 @@ import pytest
 import torch
 from methods_world import OBSERVED, Small, subsets_of
 
-from laser_vfl.core.learner import OptimizerSettings
 from laser_vfl.core.subsets import mask_of
+from laser_vfl.core.training.learner import OptimizerSettings
 from laser_vfl.methods import plug
 
 METHODS = ("local", "standard", "ensemble", "combinatorial", "plug")
@@ -14,7 +14,7 @@ METHODS = ("local", "standard", "ensemble", "combinatorial", "plug")
 def expected_loss(world, models, step):
     """The loss of all heads in a step that has all samples."""
     method, heads = world.settings.method, [k for k in range(3) if world.heads >> k & 1]
-    dropped = plug._dropped(step, world.place(0)) if method == "plug" else 0
+    dropped = plug._dropped(step, world.context(0)) if method == "plug" else 0
     total = torch.zeros((), dtype=torch.float64)
     for n, blocks in enumerate(world.observed):
         for k in sorted(blocks & set(heads)):
@@ -94,7 +94,7 @@ def test_a_predictor_of_a_subset_learns_only_from_samples_with_its_blocks(labell
     for step in range(40):
         patterns = [
             group.observed
-            for segment in world.oracle.timeline.moment(step).step.segments
+            for segment in world.oracle.timeline.step(step).batch.segments
             for group in [world.alignments[0].groups[segment.group]]
         ]
         before = world.parameters()
@@ -131,6 +131,7 @@ def test_clients_agree_on_what_the_columns_between_them_are():
             theirs = [mask for mask in range(16) if mask >> peer & 1]
             mine, other = world.learners[k].columns(peer), world.learners[peer].columns(k)
             assert len(mine) == world.settings.exchanged_width(4) == 4 * width
+            assert world.learners[k].exchanged_width == 4 * width
             assert [masks[c // width] for c in mine] == [theirs[c // width] for c in other]
             assert [c % width for c in mine.tolist()] == [c % width for c in other.tolist()]
 

@@ -3,7 +3,7 @@
 import pytest
 from methods_world import OBSERVED, Small, subsets_of
 
-from laser_vfl.methods import METHODS
+from laser_vfl.methods.registry import METHODS
 
 ACTIVE = ("standard", "plug")
 EXPLICIT = ("local", "standard", "ensemble", "combinatorial", "plug")
@@ -62,7 +62,7 @@ def test_rows_and_blocks(method, client, predicts):
         rows = range(len(samples)) if share.positions is None else share.positions
         together = {n for n, blocks in expected.items() if share.peer in blocks}
         assert {samples[i] for i in rows} == together
-        assert (share in plan.teachers) == bool(world.heads >> share.peer & 1)
+        assert (share in plan.head_peers) == bool(world.heads >> share.peer & 1)
 
 
 @pytest.mark.parametrize("method", EXPLICIT)
@@ -160,7 +160,7 @@ def test_a_passive_client_that_is_gone_ends_standard_training_and_not_that_of_pl
 def test_whom_a_client_asks_when_it_predicts():
     worlds = {method: Small(method, labelled=(1, 2)) for method in EXPLICIT}
     assert {
-        method: [world.method.asks(world.place(k)) for k in (1, 2)]
+        method: [world.method.blocks.asks(world.context(k)) for k in (1, 2)]
         for method, world in worlds.items()
     } == {
         "local": [0, 0],

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import pytest
 from methods_world import CLASSES
 
-from laser_vfl.client.block import build_models
 from laser_vfl.client.config import ModelConfig, PrivacyConfig
+from laser_vfl.client.model_building import build_models
 from laser_vfl.coordinator.config import CoordinatorConfig
 from laser_vfl.core.errors import MismatchError
-from laser_vfl.core.place import Place
-from laser_vfl.core.settings import TrainingSettings
+from laser_vfl.core.federation_context import FederationContext
+from laser_vfl.methods.training_settings import TrainingSettings
 
 TRAINING = {"representation_dim": 8, "batch_size": 16, "epochs": 2}
 
@@ -41,6 +41,14 @@ def test_only_laser_masks_gradients(method):
         coordinator(3, method=method, masked_gradients=True)
 
 
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+@pytest.mark.parametrize("other", [{"masked_gradients": True}, {"method": "vfedtrans"}])
+def test_what_has_to_be_exact_does_not_travel_as_small_integers(precision, other):
+    assert coordinator(3, wire_precision=precision).training.rounds_rows
+    with pytest.raises(ValueError, match=f"{precision}|must not be rounded"):
+        coordinator(3, wire_precision=precision, **other)
+
+
 def test_a_batch_of_combinatorial_rows_has_to_fit_into_a_frame():
     """Ten clients send each other 256 representations of each sample."""
     wide = {"representation_dim": 1024, "batch_size": 64}
@@ -61,7 +69,7 @@ def models_of(method, *, clip=None, classes=CLASSES, width=8):
     )
     labels = SimpleNamespace(num_outputs=len(classes) or 1, classes=classes)
     block = SimpleNamespace(encoding=SimpleNamespace(input_shape=(3,)), labels=labels)
-    return build_models(config, block, Place(0, 2, 0b11, settings))
+    return build_models(config, block, FederationContext(0, 2, 0b11, settings))
 
 
 @pytest.mark.parametrize("method", ["local", "ensemble", "combinatorial"])

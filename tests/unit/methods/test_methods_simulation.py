@@ -6,7 +6,7 @@ from methods_world import CLASSES
 
 from laser_vfl import Simulation
 from laser_vfl.core.errors import MismatchError
-from laser_vfl.core.learner import OptimizerSettings
+from laser_vfl.core.training.learner import OptimizerSettings
 from laser_vfl.data.sets.digits import read_digits
 
 METHODS = ("laser", "local", "standard", "ensemble", "combinatorial", "plug")
@@ -49,6 +49,34 @@ def test_every_method_learns_and_predicts(method):
     for name, learner in federation._learners.items():
         ours, theirs = learner.models.state_dict(), again._learners[name].models.state_dict()
         assert all((ours[key] == theirs[key]).all() for key in ours)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "vfedtrans"])
+def test_every_method_learns_from_private_labels(method):
+    blocks, labels = world(num=300, p_miss=0.1)
+    given = {"client-1": labels, "client-2": labels}
+    options = TINY | {"epochs": 12}
+    true, private, again = (
+        Simulation(method=method, label_epsilon=epsilon, **options).fit(blocks, given)
+        for epsilon in (None, 3.0, 3.0)
+    )
+    whole, truth = world(seed=1, p_miss=0.0)
+    heads = dict.fromkeys(private._labels, truth)
+    assert private.score(whole, heads) > true.score(whole, heads) - 0.1
+    for name in heads:
+        found, same, other = (
+            one._learners[name].models.state_dict() for one in (private, again, true)
+        )
+        assert all((found[key] == same[key]).all() for key in found)
+        assert any((found[key] != other[key]).any() for key in found)
+
+
+def test_private_amounts_are_learnt():
+    blocks, _ = world(num=600, p_miss=0.0)
+    amounts = 7 + 2 * blocks["client-0"][:, 0] + blocks["client-1"][:, 1]
+    options = TINY | {"epochs": 20}
+    private = Simulation(label_epsilon=4.0, **options).fit(blocks, {"client-2": amounts})
+    assert private.score(blocks, {"client-2": amounts}) > 0.5
 
 
 def test_votes_on_different_labels_are_never_mixed():

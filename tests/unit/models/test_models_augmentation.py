@@ -5,7 +5,7 @@ import torch
 
 from laser_vfl.core.errors import ConfigError
 from laser_vfl.models import build_representation
-from laser_vfl.models.augmentation import RandomShift
+from laser_vfl.models.builtin_models import RandomShift
 
 
 def test_images_are_moved_and_mirrored_by_chance_while_training():

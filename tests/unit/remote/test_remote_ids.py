@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from laser_vfl.cli.durations import parse_seconds
-from laser_vfl.cli.predict_ids import read_ids
+from laser_vfl.cli.ids_file import read_ids
+from laser_vfl.cli.option_parsers import parse_seconds
 from laser_vfl.core import errors
 
 
@@ -66,3 +66,22 @@ def test_a_file_that_is_wrong_is_a_data_error(content, said, tmp_path):
         ids_in(content, tmp_path)
     assert caught.value.exit_code == 3
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "ids"),
+    [
+        (b"customer_id,city\n7,Oslo\n", ["7"]),
+        (b"id,customer_id\n1,7\n", ["7"]),
+        (b"id,city\n1,Oslo\n", ["1"]),
+        (b"person\n9\n", ["9"]),
+    ],
+)
+def test_the_column_may_be_called_as_in_the_tables(content, ids, tmp_path):
+    found = read_ids(io.BytesIO(content), tmp_path / "ids.csv", "customer_id")
+    assert list(found) == ids
+
+
+def test_a_file_without_either_column_is_refused(tmp_path):
+    with pytest.raises(errors.DataError, match=r'no column is called "customer_id" or "id"'):
+        list(read_ids(io.BytesIO(b"name,city\na,b\n"), tmp_path / "ids.csv", "customer_id"))

@@ -5,13 +5,13 @@ import math
 import numpy as np
 import polars as pl
 import pytest
-from remote_fake import regression_to, response_to
 
 from laser_vfl.core.errors import ContractError, DataError
+from laser_vfl.transport.prediction_replies import decode_predictions
+from laser_vfl.transport.prediction_requests import encode_features
 from laser_vfl.v1 import prediction_pb2 as pb
 from laser_vfl.v1 import tensor_pb2
-from laser_vfl.wire.predictions import decode_predictions
-from laser_vfl.wire.requests import encode_features
+from tests.support.fakes.remote_fake import regression_to, response_to
 
 
 def decoded(ids, **options):

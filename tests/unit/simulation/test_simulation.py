@@ -8,7 +8,7 @@ import pytest
 
 from laser_vfl import Simulation, simulate
 from laser_vfl.core.errors import DataError
-from laser_vfl.core.learner import OptimizerSettings
+from laser_vfl.core.training.learner import OptimizerSettings
 
 FAST = {
     "hidden": [16],

@@ -1,0 +1,1 @@
+"""`laser-vfl runs`: list runs, and approve, reject or publish one."""

@@ -1,0 +1,1 @@
+"""Private alignment: which rows the clients have in common."""

@@ -1,0 +1,1 @@
+"""One run after another: join, follow the views, resume."""

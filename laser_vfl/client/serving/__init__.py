@@ -1,0 +1,1 @@
+"""Predictions: the models served, requests, and the peers that are asked."""

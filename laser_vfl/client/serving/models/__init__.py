@@ -1,0 +1,1 @@
+"""The models that are served: published ones on disk, the current one, and the next."""

@@ -1,0 +1,1 @@
+"""The conversation with the coordinator, and what it says of the other members."""

@@ -1,0 +1,1 @@
+"""The state directory: checkpoints, models, records and keys on disk."""

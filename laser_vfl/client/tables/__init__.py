@@ -1,0 +1,1 @@
+"""The organisation's block: read, encoded, listed, erased."""

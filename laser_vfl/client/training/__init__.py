@@ -1,0 +1,1 @@
+"""The steps of a run at one client, and how far it is."""

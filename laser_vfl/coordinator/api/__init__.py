@@ -1,0 +1,1 @@
+"""The gRPC service: decode a message, call a rule, encode the answer."""

@@ -1,0 +1,1 @@
+"""What the coordinator decides: state machines without network, disk or clock."""

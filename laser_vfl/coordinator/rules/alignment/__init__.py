@@ -1,0 +1,1 @@
+"""Which alignment is under way, and what was submitted to it."""

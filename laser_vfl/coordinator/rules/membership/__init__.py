@@ -1,0 +1,1 @@
+"""The members of a run, and how they change."""

@@ -1,0 +1,1 @@
+"""How well each subset of blocks predicts, and what each block is worth."""

@@ -1,0 +1,1 @@
+"""What may leave a client: bounded, noised or masked numbers."""

@@ -1,0 +1,1 @@
+"""One client's models and how a step changes them."""

@@ -1,0 +1,1 @@
+"""What trains and scores one run of an experiment."""

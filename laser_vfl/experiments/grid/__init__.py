@@ -1,0 +1,1 @@
+"""Which training runs an experiment takes, and their settings."""

@@ -1,0 +1,1 @@
+"""Running the runs of an experiment side by side, and keeping their results."""

@@ -1,0 +1,1 @@
+"""Authentication and authorisation: certificates, identities, credentials, tokens."""

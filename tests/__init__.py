@@ -1,0 +1,1 @@
+"""Tests; only `tests.support` is imported by others."""

@@ -1,0 +1,1 @@
+"""State directories that an earlier release wrote, and how they were made."""

@@ -1,0 +1,1 @@
+"""What several test folders use, imported as `tests.support.<room>.<module>`."""

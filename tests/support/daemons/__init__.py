@@ -1,0 +1,1 @@
+"""Real daemons: started, watched and ended."""

@@ -1,0 +1,1 @@
+"""Tables, models and parties that tests are made of."""

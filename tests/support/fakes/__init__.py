@@ -1,0 +1,1 @@
+"""Stand-ins in the same process, without a network or a training."""

@@ -1,0 +1,1 @@
+"""Metrics pages, the catalogue of metrics, and Prometheus."""

@@ -1,0 +1,1 @@
+"""The federation in one process, to compare with."""

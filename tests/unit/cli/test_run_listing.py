@@ -1,0 +1,49 @@
+"""`runs list`: which runs a federation has, as its status tells."""
+
+from laser_vfl.cli.runs.run_listing import listing
+
+
+def status(**changes):
+    clients = [
+        {"client": "bank", "model_run": "run-2"},
+        {"client": "shop", "model_run": "run-1"},
+        {"client": "telco", "model_run": None},
+    ]
+    found = {"clients": clients, "run": None, "training": False, "requests": [], "last_run": None}
+    return {
+        **found,
+        "last_outcome": None,
+        "next_run_at": None,
+        "held_run": None,
+        "held_by": [],
+        **changes,
+    }
+
+
+def runs(**changes):
+    return [tuple(run.values()) for run in listing(status(**changes))["runs"]]
+
+
+def test_the_last_run_and_the_one_under_way_come_last():
+    found = runs(run="run-3", training=True, last_run="run-2", last_outcome="finished")
+    assert found == [
+        ("run-1", "finished", ["shop"]),
+        ("run-2", "finished", ["bank"]),
+        ("run-3", "training", []),
+    ]
+
+
+def test_a_run_that_came_to_nothing_is_shown_with_the_reason():
+    found = runs(last_run="run-3", last_outcome="shop cannot take part")
+    assert found[-1] == ("run-3", "shop cannot take part", [])
+    assert runs(run="run-3")[-1] == ("run-3", "aligned", [])
+
+
+def test_who_asks_and_when_the_next_is_due_are_told():
+    listed = listing(status(requests=["telco"], next_run_at=12.5))
+    assert (listed["requests"], listed["next_run_at"]) == (["telco"], 12.5)
+
+
+def test_a_run_that_is_held_is_shown_as_that():
+    held = runs(last_run="run-3", last_outcome="finished", held_run="run-3", held_by=["shop"])
+    assert held[-1] == ("run-3", "held", [])
