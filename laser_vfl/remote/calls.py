@@ -1,5 +1,6 @@
 """Calling a daemon from outside: credentials, channels, and failed calls as errors of ours."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,9 @@ _OPTIONS = [
     ("grpc.max_reconnect_backoff_ms", 2_000),
 ]
 
+
+MIN_TIMEOUT_S = 0.1
+"""What a call has at the end of a wait, so that it is not over before it begins."""
 
 File = str | Path | None
 
@@ -115,6 +119,18 @@ def call(ask: Callable[..., Any], request: Any, address: str, timeout_s: float) 
         return ask(request, timeout=timeout_s)
     except grpc.RpcError as error:
         raise _explained(cast(FailedCall, error), address, timeout_s) from None
+
+
+def call_patiently(ask: Callable[..., Any], request: Any, address: str, timeout_s: float) -> Any:
+    """The same, but one that is made too often is made again when the daemon says, in that time."""
+    give_up_at = time.monotonic() + timeout_s
+    while True:
+        try:
+            return call(ask, request, address, max(give_up_at - time.monotonic(), MIN_TIMEOUT_S))
+        except errors.LimitExceeded as error:
+            if time.monotonic() + error.retry_after_s >= give_up_at:
+                raise
+            time.sleep(error.retry_after_s)
 
 
 def _credentials(address: str, ca: File, cert: File, key: File) -> Credentials:

@@ -6,7 +6,7 @@ from typing import Any
 
 from laser_vfl.core.errors import ConfigError, ContractError
 from laser_vfl.core.subsets import clients_in, has, mask_of, subset_name
-from laser_vfl.remote.calls import Access, call, open_channel
+from laser_vfl.remote.calls import Access, call, call_patiently, open_channel
 from laser_vfl.v1 import coordinator_pb2, coordinator_pb2_grpc, prediction_pb2, prediction_pb2_grpc
 
 TIMEOUT_S = 10.0
@@ -34,7 +34,7 @@ def coordinator_status(address: str, access: Access) -> dict[str, Any]:
     """
     with closing(open_channel(address, access)) as channel:
         ask = coordinator_pb2_grpc.CoordinatorStub(channel).GetStatus
-        status = call(ask, coordinator_pb2.GetStatusRequest(), address, TIMEOUT_S)
+        status = call_patiently(ask, coordinator_pb2.GetStatusRequest(), address, TIMEOUT_S)
     return {
         "federation": status.federation,
         "release": status.release,
@@ -145,7 +145,7 @@ def align(address: str, access: Access, timeout_s: float) -> dict[str, Any]:
 def ask_client_status(stub: Any, address: str) -> dict[str, Any]:
     """Return the status of a client, see `client_status`, over a channel that is open."""
     request = prediction_pb2.GetClientStatusRequest()
-    status = call(stub.GetClientStatus, request, address, TIMEOUT_S)
+    status = call_patiently(stub.GetClientStatus, request, address, TIMEOUT_S)
     roster = list(status.model.roster)
     return {
         **_plain(status, "federation client release address has_head activity"),

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from results import Results
 
-from laser_vfl.core.errors import LimitExceeded
 from laser_vfl.remote.operations import coordinator_status
 from tests.support.daemons.federation import Federation
 from tests.support.daemons.harness import Site, eventually
@@ -15,16 +14,12 @@ OWN_WORDS = ("naming.safetensors", "shop-state", "shop_train", '"x2"', "salary",
 
 
 def status(site: Site) -> dict[str, Any]:
-    """How things stand, or nothing where it was asked too often just now."""
-    try:
-        return dict(coordinator_status(site.address, site.operator_access()))
-    except LimitExceeded:
-        return {}
+    return dict(coordinator_status(site.address, site.operator_access()))
 
 
 def problem(site: Site) -> str:
-    found = [c["problem"] for c in status(site).get("clients", ()) if c["client"] == "shop"]
-    return str(found[0] or "") if found else ""
+    found = [c["problem"] for c in status(site)["clients"] if c["client"] == "shop"]
+    return str(found[0] or "")
 
 
 def retrain(site: Site) -> int:

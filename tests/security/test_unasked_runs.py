@@ -14,7 +14,7 @@ from laser_vfl.transport.protocol import PROTOCOL_VERSION
 from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.v1.coordinator_pb2_grpc import CoordinatorStub
 from tests.support.daemons.federation import Federation
-from tests.support.daemons.harness import Authority, Site, eventually
+from tests.support.daemons.harness import STATUS_POLL_S, Authority, Site, eventually
 
 ROSTER = ("bank", "shop", "telco")
 HONEST = ("bank", "telco")
@@ -103,6 +103,7 @@ def _stay_idle(serving: Federation) -> None:
         assert status["run"] is None
         with serving.predictor("bank") as predictor:
             assert not any(predictor.predict(serving.ids).errors)
+        time.sleep(STATUS_POLL_S)
 
 
 def _requests(site: Site) -> list[str]:

@@ -17,6 +17,9 @@ from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.v1.coordinator_pb2_grpc import CoordinatorServicer, add_CoordinatorServicer_to_server
 from tests.support.daemons.harness import Authority
 
+INCARNATION = 7_777
+"""What every answer to a registration gives, and no coordinator of ours has given before."""
+
 Says = Callable[[int], pb.RegisterResponse]
 """What is answered to a registration, by how many there were before."""
 
@@ -28,6 +31,7 @@ class HostileCoordinator(CoordinatorServicer):
         self._says = says
         self.num_registered = 0
         self.num_sessions = 0
+        """How many were opened by somebody who took an answer to a registration of this one."""
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
         """Say what no client should believe."""
@@ -36,7 +40,8 @@ class HostileCoordinator(CoordinatorServicer):
 
     async def Session(self, requests: Any, context: Any) -> None:  # type: ignore[override]
         """Have the client register anew, at once."""
-        self.num_sessions += 1
+        first = await anext(aiter(requests))
+        self.num_sessions += first.incarnation == INCARNATION
         raise NotRegistered("who are you?")
 
 

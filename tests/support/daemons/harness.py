@@ -22,7 +22,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from laser_vfl import Predictor
 from laser_vfl.config.test_policy import VARIABLE
-from laser_vfl.core.errors import AddressError, LimitExceeded
+from laser_vfl.core.errors import AddressError
 from laser_vfl.remote.calls import Access, client_access, coordinator_access
 from laser_vfl.security.certificate_files import file_name, init_authority, issue
 from laser_vfl.security.identity import Identity, client_of, coordinator_of
@@ -199,7 +199,7 @@ class Process:
         def served() -> str:
             try:
                 model = predictor.status()["model"]
-            except (AddressError, LimitExceeded):
+            except AddressError:
                 assert self.alive, f"{self.name} ended:\n{self.stderr}"
                 return ""
             found = str(model["run"]) if model else ""

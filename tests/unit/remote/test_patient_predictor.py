@@ -1,4 +1,4 @@
-"""A predictor that is told to come back does so, while its deadline allows it."""
+"""Who is told to come back does so, while the deadline allows it."""
 
 from types import SimpleNamespace
 
@@ -7,7 +7,7 @@ import pytest
 
 from laser_vfl.core.errors import LimitExceeded
 from laser_vfl.remote import predictor as module
-from laser_vfl.remote.calls import Access
+from laser_vfl.remote.calls import Access, call_patiently
 from laser_vfl.remote.predictor import Predictor
 from tests.support.fakes.remote_fake import response_to
 
@@ -72,3 +72,40 @@ def test_it_does_not_wait_longer_than_its_deadline(clock):
         predictor.predict(["x"], deadline=0.8)
     assert len(asked) == 2
     assert clock.now == pytest.approx(100.5)
+
+
+def answering_in_turn(clock, answers):
+    """Return a call that answers so, and the time that each was allowed."""
+    allowed, answers = [], iter(answers)
+
+    def ask(request, timeout):
+        allowed.append(timeout)
+        answer = next(answers)
+        if isinstance(answer, grpc.RpcError):
+            raise answer
+        return answer
+
+    return ask, allowed
+
+
+@pytest.fixture
+def sleeping(monkeypatch, clock):
+    def sleep(seconds):
+        clock.now += seconds
+
+    monkeypatch.setattr(module.time, "sleep", sleep)
+    return clock
+
+
+def test_a_look_that_came_too_soon_is_taken_again_when_the_daemon_says(sleeping):
+    ask, allowed = answering_in_turn(sleeping, [Refused(50), Refused(2_000), "here"])
+    assert call_patiently(ask, None, "127.0.0.1:1", 10.0) == "here"
+    assert allowed == pytest.approx([10.0, 9.95, 7.95])
+
+
+def test_a_look_that_would_come_too_late_is_not_taken(sleeping):
+    ask, allowed = answering_in_turn(sleeping, [Refused(4_000), Refused(6_001)])
+    with pytest.raises(LimitExceeded):
+        call_patiently(ask, None, "127.0.0.1:1", 10.0)
+    assert len(allowed) == 2
+    assert sleeping.now == pytest.approx(104.0)
