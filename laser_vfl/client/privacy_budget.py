@@ -7,12 +7,16 @@ noise · clip counts for half of `noise`. This assumes that a person's features 
 row alone; `check_noise` of `model_building.py` refuses models with batch norm.
 """
 
+import math
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
 from laser_vfl.client.config import ClientConfig, PrivacyConfig
 from laser_vfl.core.errors import ConfigError
+
+LEAST_NOISE = 1e-100
+"""Less is none: its ε is beyond all floats."""
 
 
 def check_accountant(config: ClientConfig) -> None:
@@ -47,6 +51,8 @@ def epsilon_of(releases: Mapping[float, int], delta: float) -> float:
     """
     if not _has_accountant():
         raise _no_accountant()
+    if min(releases) < LEAST_NOISE:
+        return math.inf
     from dp_accounting import GaussianDpEvent
     from dp_accounting.rdp import RdpAccountant
 

@@ -7,7 +7,6 @@ damaged file is an error: what was spent is not known then.
 import hashlib
 import json
 import logging
-import math
 from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -25,6 +24,9 @@ VERSION = 1
 
 MAX_RUNS = 1000
 """At most so many runs are kept apart; of older ones only the number of releases is kept."""
+
+MAX_RELEASES, MAX_NOISE = 2**63, 1e6
+"""Above what any run lets out, and what a configuration may say; ε of more is no number."""
 
 _HINT = "a run that is not counted does not take place; free some space"
 
@@ -170,10 +172,11 @@ def _charge(item: dict[str, Any]) -> _Charge:
     if not isinstance(charge.run, str):
         raise TypeError(charge)
     if not all(
-        type(number) is int and number >= 0 for number in (charge.seed, charge.num_releases)
+        type(number) is int and 0 <= number <= MAX_RELEASES
+        for number in (charge.seed, charge.num_releases)
     ):
         raise TypeError(charge)
-    if type(charge.noise) is not float or not (charge.noise > 0 and math.isfinite(charge.noise)):
+    if type(charge.noise) is not float or not 0 < charge.noise <= MAX_NOISE:
         raise TypeError(charge)
     return charge
 

@@ -64,6 +64,8 @@ GOODS: dict[str, list[Any]] = {
         pb.Heartbeat(**WHO, state=pb.CLIENT_STATE_GONE, reason="bye", leaving=True),
     ],
     "Retrain": [pb.RetrainRequest(seed=3)],
+    "ApproveRun": [pb.ApproveRunRequest(client="a"), pb.ApproveRunRequest(client="b", seed=3)],
+    "RejectRun": [pb.RejectRunRequest(client="a")],
     "GetStatus": [pb.GetStatusRequest()],
     "Greet": [pb.GreetRequest(federation="churn", client="a", protocol_version=PROTOCOL_VERSION)],
 }

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import math
 import tempfile
+import time
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,6 +21,7 @@ from mutation import (
     changed_bytes,
     changed_json,
     changed_text,
+    json_bytes,
 )
 from safetensors.numpy import save as save_arrays
 from safetensors.torch import save
@@ -27,13 +30,19 @@ from torch import nn
 from laser_vfl.client.alignment.alignment_ledger import AlignmentLedger
 from laser_vfl.client.config import ClientConfig
 from laser_vfl.client.own_models import NO_MODELS
+from laser_vfl.client.privacy_ledger import FILE_NAME as SPENT
+from laser_vfl.client.privacy_ledger import PrivacyLedger
+from laser_vfl.client.serving.limits.alignment_quota import FILE_NAME as REQUESTED
+from laser_vfl.client.serving.limits.alignment_quota import AlignmentQuota
+from laser_vfl.client.serving.models.next_model import NextModel
 from laser_vfl.client.serving.models.published_model import load_published
 from laser_vfl.client.serving.models.served_model import ServedModel
+from laser_vfl.client.session.coordinator_session import PublicationNews
 from laser_vfl.client.session.peer_address import checked_address
 from laser_vfl.client.storage.checkpoints import Checkpoints
 from laser_vfl.client.storage.run_record import FILE_NAME as RECORD
 from laser_vfl.client.storage.run_record import RunRecord, read_record, write_record
-from laser_vfl.client.storage.state_directory import StateDirectory
+from laser_vfl.client.storage.state_directory import NEXT, StateDirectory
 from laser_vfl.client.storage.step_log import StepLog, read_end
 from laser_vfl.client.storage.tensor_file import read_arrays
 from laser_vfl.client.tables.erasure_list import FILE_NAME as FORGOTTEN
@@ -43,7 +52,7 @@ from laser_vfl.client.tables.pseudonym_store import X25519, PseudonymStore
 from laser_vfl.client.tables.table_listing import Keys
 from laser_vfl.config.loading import load_config
 from laser_vfl.core.alignment import ClientAlignment, Group
-from laser_vfl.core.errors import ContractError
+from laser_vfl.core.errors import ContractError, LaserError
 from laser_vfl.core.training.learner_state import read_state, restore_state
 from laser_vfl.data import Encoding, LabelEncoding, TableSpec, read_table
 from laser_vfl.methods.training_settings import TrainingSettings
@@ -403,6 +412,79 @@ def _open_ledger(directory: Path) -> Read:
     return read
 
 
+PRIVACY = """
+privacy: {clip: 1.0, noise: 4.0, delta: 1.0e-5, max_epsilon: 100.0}
+"""
+CHARGES = [
+    {"run": RUN, "seed": 7, "noise": 4.0, "num_releases": 2},
+    {"run": "run-0", "seed": 1, "noise": 20.0, "num_releases": 9},
+]
+
+
+def _vouched(charges: Any) -> bytes:
+    """Write charges with their digest, as somebody would who means it."""
+    digest = hashlib.sha256(json.dumps(charges, sort_keys=True).encode()).hexdigest()
+    return json_bytes({"version": 1, "runs": charges, "sha256": digest})
+
+
+def _open_privacy_spent(directory: Path) -> Read:
+    path = _written(directory / "bank.yaml", (CONFIG + PRIVACY).encode())
+    config = load_config(path, ClientConfig)
+
+    def read(data: bytes) -> None:
+        _written(config.state / SPENT, data)
+        spent = PrivacyLedger(config)
+        assert spent.num_runs >= 0
+        for change in (
+            lambda: spent.check_possible(SETTINGS),
+            lambda: spent.charge(RUN, SETTINGS, is_new=False),
+            lambda: spent.charge_again(RUN, SETTINGS, 1),
+        ):
+            try:
+                change()
+            except LaserError as error:
+                str(error).encode()
+        assert spent.has(RUN) or spent.epsilon_spent() > 99
+        assert PrivacyLedger(config).epsilon_spent() == spent.epsilon_spent()
+
+    return read
+
+
+NOW = time.time()
+MINUTE = math.floor(NOW / 60)
+
+
+def _open_requested_ids(directory: Path) -> Read:
+    def read(data: bytes) -> None:
+        path = _written(directory / REQUESTED, data)
+        quota = AlignmentQuota(path, 10, lambda: NOW)
+        left = quota.left("crm")
+        assert 0 <= left <= 10
+        if left:
+            assert quota.take("crm", 1)
+            assert AlignmentQuota(path, 10, lambda: NOW).left("crm") == left - 1
+
+    return read
+
+
+def _open_next_model(directory: Path) -> Read:
+    state = StateDirectory(directory / "state")
+    for run in ("run-0", RUN):
+        state.write_model(run, nn.Linear(1, 1), {"scores": None})
+    state.publish("run-0")
+
+    def read(data: bytes) -> None:
+        _written(state.path / NEXT, data)
+        for policy in ("auto", "hold"):
+            held = NextModel(state, policy)  # type: ignore[arg-type]
+            assert held.run in ("", RUN)
+            held.hear(PublicationNews(("run-0", RUN)))
+            assert held.is_due == held.is_published
+        state.forget_next()
+
+    return read
+
+
 def _open_addresses(directory: Path) -> Read:
     state = StateDirectory(directory)
 
@@ -455,4 +537,13 @@ TARGETS = [
     Target("ledger", changed_json([[1.7e9, 1.7e9 + 5, -1.7e9]]), _open_ledger),
     Target("addresses", changed_json([{"bank": "a:1", "shop": "[::1]:2"}]), _open_addresses),
     Target("own-key", changed_bytes([bytes(32)]), _open_key),
+    Target(
+        "privacy-spent", changed([CHARGES], change_json, _vouched), _open_privacy_spent, share=2
+    ),
+    Target(
+        "requested-ids",
+        changed_json([{"crm": {str(MINUTE): 3, str(MINUTE - 2000): 9}, "web": {}}]),
+        _open_requested_ids,
+    ),
+    Target("next-model", changed_json([{"run": RUN, "is_published": False}]), _open_next_model),
 ]

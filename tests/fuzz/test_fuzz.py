@@ -11,9 +11,13 @@ from file_targets import TARGETS as FILES
 from fuzzing import CASES, SEED, TOTAL_S, Crashed, Target, fuzz, run_checked
 from hypothesis import strategies as st
 from message_targets import TARGETS as MESSAGES
+from peer_call_targets import TARGETS as PEERS
+from session_targets import TARGETS as SESSION
 from state_targets import TARGETS as STATE
 
-TARGETS = [*STATE, *FILES, *MESSAGES, *CALLS]
+from laser_vfl.v1 import coordinator_pb2, peer_pb2, prediction_pb2
+
+TARGETS = [*STATE, *FILES, *MESSAGES, *CALLS, *SESSION, *PEERS]
 SHARES = sum(target.share for target in TARGETS)
 
 pytestmark = pytest.mark.timeout(120 + 2 * TOTAL_S)
@@ -39,6 +43,52 @@ def test_nothing_that_is_made_up_does_harm(target: Target, directory: Path) -> N
 def test_every_case_belongs_to_a_target() -> None:
     folders = {path.name for path in CASES.iterdir() if path.is_dir()}
     assert folders <= {target.name for target in TARGETS}
+
+
+READ_BY_COMMANDS = {"FederationStatus", "RetrainResponse", "GreetResponse", "PeerGreetResponse"}
+"""Answers to an operator's command, which no daemon reads."""
+
+FED_WITH = {
+    "RegisterRequest": "coordinator-calls",
+    "CommitRequest": "coordinator-calls",
+    "SubmitIdsRequest": "coordinator-calls",
+    "FetchAlignmentRequest": "coordinator-calls",
+    "RefuseAlignmentRequest": "coordinator-calls",
+    "DryRunRequest": "coordinator-calls",
+    "Heartbeat": "coordinator-calls",
+    "RetrainRequest": "coordinator-calls",
+    "ApproveRunRequest": "coordinator-calls",
+    "RejectRunRequest": "coordinator-calls",
+    "GreetRequest": "coordinator-calls",
+    "RegisterResponse": "registered",
+    "SubmitIdsResponse": "coordinator-answers",
+    "FetchAlignmentResponse": "fetched-alignment",
+    "DryRunResponse": "coordinator-answers",
+    "Directive": "session",
+    "Frame": "frames",
+    "RepresentRequest": "represent-request",
+    "RepresentResponse": "represent-response",
+    "HandOnRequest": "hand-on",
+    "HandOnResponse": "handed-on",
+    "PredictRequest": "predict-request",
+    "PublishRequest": "publish-request",
+}
+"""Which target has each message that a daemon reads, and that says something."""
+
+
+def test_every_message_that_a_daemon_reads_has_a_target() -> None:
+    services = [
+        service
+        for file in (coordinator_pb2, peer_pb2, prediction_pb2)
+        for service in file.DESCRIPTOR.services_by_name.values()
+    ]
+    read = [method.input_type for service in services for method in service.methods]
+    for service in services:
+        if service.name != "Prediction":  # whose answers go to applications and operators
+            read += [method.output_type for method in service.methods]
+    expected = {message.name for message in read if message.fields} - READ_BY_COMMANDS
+    assert set(FED_WITH) == expected
+    assert set(FED_WITH.values()) <= {target.name for target in TARGETS}
 
 
 # -- the fuzzer itself

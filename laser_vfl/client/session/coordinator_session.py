@@ -51,6 +51,9 @@ HEARTBEAT_GAP_S = 0.05
 SCREENED_EVERY_S = 5.0
 """How often the names in a directive are looked at again, in case they mean something else."""
 
+MAX_NAMED = 1000
+"""How many letters of the names that are waited for are logged."""
+
 MAX_WAIT_S = 30.0
 """The longest that a client waits before it registers again, whatever the coordinator says."""
 
@@ -446,7 +449,7 @@ class Session:
         awaited = (*directive.gathering.waiting_for, *directive.training.waiting_for)
         others = [name for name in awaited if name != me]
         if others and others != self._waiting_for:
-            log.info("waiting for %s", ", ".join(others))
+            log.info("waiting for %s", printable(", ".join(others)[:MAX_NAMED]))
         self._waiting_for = others
         gathering = directive.gathering
         if gathering.wanted and not (gathering.run or gathering.waiting_for or gathering.call.id):

@@ -44,6 +44,10 @@ def test_epsilon_is_a_little_above_the_best_possible(noise, num_releases, delta)
     assert best <= epsilon(noise, num_releases, delta) <= 1.15 * best
 
 
+def test_noise_next_to_nothing_promises_nothing():
+    assert epsilon(1e-320, 1, 1e-5) == math.inf
+
+
 def test_a_budget_says_what_a_manifest_has_to_say():
     assert budget(PrivacyConfig(), 20) is None
     assert budget(PrivacyConfig(clip=2.0), 20) == {"clip": 2.0, "noise": 0.0}

@@ -1,5 +1,6 @@
 """What noise has spent in all runs: counted before a run, once each, and never forgotten."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -167,6 +168,20 @@ def test_a_ledger_that_is_not_what_was_written_is_an_error_and_not_zero(
         ledger_of(tmp_path)
     assert refused.value.where == str(path)
     assert path.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("change", [{"num_releases": 10**400}, {"seed": -1}, {"noise": 1e308}])
+def test_charges_that_no_run_makes_are_an_error_although_they_are_vouched_for(
+    change: dict[str, float], tmp_path: Path
+) -> None:
+    """Such numbers have no ε; a daemon must not end by an error of arithmetic."""
+    charges = [{"run": "run-1", "seed": 3, "noise": NOISE, "num_releases": 21, **change}]
+    digest = hashlib.sha256(json.dumps(charges, sort_keys=True).encode()).hexdigest()
+    config = config_of(tmp_path)
+    document = {"version": 1, "runs": charges, "sha256": digest}
+    (tmp_path / "state" / FILE_NAME).write_text(json.dumps(document))
+    with pytest.raises(DataError, match="nobody could say how much"):
+        PrivacyLedger(config)
 
 
 def test_what_cannot_be_read_is_an_error_too(tmp_path: Path) -> None:
