@@ -67,6 +67,20 @@ ATTACKS: dict[str, Attack] = {
         "a run",
         "exit code 6, no id submitted",
     ),
+    "coordinator's terms are none": Attack(
+        "the coordinator answers registrations with settings and rosters that cannot be, and then "
+        "with other frame sizes each time, as fast as it can",
+        "the port answers, the model is served",
+    ),
+    "coordinator publishes": Attack(
+        "the coordinator says that a model is live, and its run finished, which bank holds back "
+        "(`publish: hold`)",
+        "the old model is served",
+    ),
+    "one run too many": Attack(
+        "the coordinator asks for one more run than bank's `max_epsilon` allows",
+        "no id blinded",
+    ),
     "made-up ids are aligned": Attack(
         "bank's application asks for predictions of 10,000 ids that it makes up, with features",
         "no alignment",
@@ -132,6 +146,18 @@ ATTACKS: dict[str, Attack] = {
         "a member asks for the status again and again; the others are answered within a second",
         TOO_MUCH,
     ),
+    "brings too many": Attack(
+        "a member commits to more people than the coordinator has room for (`max_total_people`)",
+        UNREADABLE,
+    ),
+    "aligns and leaves": Attack(
+        "a member takes part in the alignment of each run, and leaves before its first step",
+        "no scalar of a failed run stays",
+    ),
+    "address on the peers' machine": Attack(
+        "a member advertises the port of a program on the loopback of whoever dials it",
+        "not dialled",
+    ),
     # Tokens, where they take the place of certificates.
     "right token": Attack("an application shows its token", "OK"),
     "wrong token": Attack("shows another token", DENIED),
@@ -163,6 +189,14 @@ ATTACKS: dict[str, Attack] = {
     "another user of the machine": Attack(
         "looks into the state directories of a client and of the coordinator",
         "nothing is open to others",
+    ),
+    "secrets open to others": Attack(
+        "other users of the machine can read a daemon's `tls.key`, `id_secret_file` or tokens file",
+        "no start",
+    ),
+    "a certificate about to end": Attack(
+        "nobody looks at a certificate that ends in half an hour",
+        "a warning, and an audit line",
     ),
     "YAML bomb": Attack("gives a configuration of nested aliases", "exit code 2"),
     "YAML tag": Attack("gives a configuration that names a Python object", "exit code 2"),

@@ -138,9 +138,12 @@ class RunStart:
         ready = self.ready(registrations, now)
         if is_wanted and len(ready) == len(self._roster):
             return True
-        if not is_wanted or self._rule is None or len(ready) < self._rule.quorum:
+        is_quorum = self._rule is not None and len(ready) >= self._rule.quorum
+        # Without labels nothing can be learnt, and the request would be spent on that.
+        if not is_wanted or not is_quorum or not any(r.has_head for r in ready):
             self._quorum_since = None
             return False
+        assert self._rule is not None
         if self._quorum_since is None:
             self._quorum_since = now
         return self._is_asked_for(ready) and now - self._quorum_since >= self._rule.after_s

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from align_stand_in import HONEST, StandIn, Trick
 
 from laser_vfl.client.alignment.curve import TABLE
 from laser_vfl.data import POINT_BYTES, hash_to_curve, multiply, new_scalar
 from laser_vfl.remote.operations import retrain
 from laser_vfl.v1 import coordinator_pb2 as cpb
+from tests.support.attacks.alignment_stand_in import HONEST, StandIn, Trick
 from tests.support.daemons.dry_runs import (
     counts,
     dry_run,

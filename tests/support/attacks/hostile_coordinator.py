@@ -23,12 +23,18 @@ INCARNATION = 7_777
 Says = Callable[[int], pb.RegisterResponse]
 """What is answered to a registration, by how many there were before."""
 
+Tells = Callable[[pb.Heartbeat], pb.Directive]
+"""What a client in a session is told after a heartbeat."""
+
 
 class HostileCoordinator(CoordinatorServicer):
-    """Answers registrations as told, and knows nobody in the session that follows."""
+    """Answers registrations as told. In the session that follows it knows nobody, or tells lies."""
 
-    def __init__(self, says: Says) -> None:
+    def __init__(self, says: Says, tells: Tells | None) -> None:
         self._says = says
+        self._tells = tells
+        self.num_heartbeats = 0
+        """How many came after something was told."""
         self.num_registered = 0
         self.num_sessions = 0
         """How many were opened by somebody who took an answer to a registration of this one."""
@@ -39,20 +45,26 @@ class HostileCoordinator(CoordinatorServicer):
         return self._says(self.num_registered - 1)
 
     async def Session(self, requests: Any, context: Any) -> None:  # type: ignore[override]
-        """Have the client register anew, at once."""
-        first = await anext(aiter(requests))
+        """Have the client register anew, at once, or tell it something after each heartbeat."""
+        heartbeats = aiter(requests)
+        first = await anext(heartbeats)
         self.num_sessions += first.incarnation == INCARNATION
-        raise NotRegistered("who are you?")
+        if self._tells is None:
+            raise NotRegistered("who are you?")
+        await context.write(self._tells(first))
+        async for heartbeat in heartbeats:
+            self.num_heartbeats += 1
+            await context.write(self._tells(heartbeat))
 
 
 @contextmanager
 def hostile_coordinator(
-    address: str, authority: Authority, says: Says
+    address: str, authority: Authority, says: Says, tells: Tells | None = None
 ) -> Iterator[HostileCoordinator]:
     """Serve at an address, in a thread, until the end of the block."""
     tls = {key: Path(path) for key, path in authority.issue("coordinator").items()}
     credentials = load_credentials(CredentialFiles(**tls), authority.identity("coordinator"))
-    coordinator = HostileCoordinator(says)
+    coordinator = HostileCoordinator(says, tells)
     loop, is_up = asyncio.new_event_loop(), threading.Event()
     is_over = asyncio.Event()
 

@@ -48,12 +48,14 @@ class Federation:
         """Start it, always at the same address."""
         self.coordinator = self.site.start_coordinator(self.coordinator_config)
 
-    def start(self, name: str) -> Process:
-        """Start a client, at another port each time."""
+    def start(self, name: str, **changes: Any) -> Process:
+        """Start a client, at another port each time; `changes` are further keys of its file."""
         data = {"train": f"{name}_train.csv", "test": f"{name}_test.csv", "id": "id"}
         if (self.site.path / f"{name}_serve.csv").exists():
             data["serve"] = f"{name}_serve.csv"
-        config = self.site.client_config(name, data={**data, "label": "kind"}, **self._more)
+        config = self.site.client_config(
+            name, data={**data, "label": "kind"}, **self._more, **changes
+        )
         self.clients[name] = client = self.site.start_client(config)
         if self._token is not None:
             by_name = f"{name}.client.{self.site.federation}"

@@ -57,6 +57,18 @@ def test_a_client_without_a_model_wakes_the_idle_ones():
     assert play.view.seed == SEED
 
 
+def test_a_requested_run_is_not_spent_on_a_quorum_without_labels():
+    """Otherwise it is over before the client comes back that has them, and nobody trains."""
+    play = Play("a", "b", start=StartRule(quorum=1, after_s=3))
+    play.federation.retrain(None)
+    play.join("b", 1, has_head=False)
+    play.rest(10, "b")
+    assert play.directive("b").wanted
+    assert not is_aligned(play)
+    play.join("a", 1)
+    assert play.federation.run.members == ("a", "b")
+
+
 def test_a_wish_counts_only_in_session():
     play = Play("a", "b")
     play.idle("a")

@@ -55,11 +55,16 @@ HONEST = Trick()
 class StandIn(PeerServicer):
     """A client without a daemon: it registers, is called, and plays its part."""
 
-    def __init__(self, site: Site, name: str, ids: list[str], trick: Trick = HONEST) -> None:
+    def __init__(
+        self, site: Site, name: str, ids: list[str], trick: Trick = HONEST, address: str = ""
+    ) -> None:
+        """`address` is where it says that it is, if not where it is."""
         assert site.authority is not None
         self.trick = trick
-        self.problems: list[str] = []
-        """What it was told when something was not accepted."""
+        self.refusals: list[grpc.RpcError] = []
+        """How calls ended that were not accepted."""
+        self.outcomes: list[str] = []
+        """The alignments of which it has its part of the outcome."""
         self._site = site
         self._name = name
         self._ids = ids
@@ -72,10 +77,11 @@ class StandIn(PeerServicer):
         own = grpc.ssl_server_credentials(
             [(files["key"], files["cert"])], files["ca"], require_client_auth=True
         )
-        self._address = f"127.0.0.1:{self._server.add_secure_port('127.0.0.1:0', own)}"
+        port = self._server.add_secure_port("127.0.0.1:0", own)
+        self._address = address or f"127.0.0.1:{port}"
         self._server.start()
         self._calls: dict[str, _Part] = {}
-        self._farewell: queue.Queue[None] = queue.Queue()
+        self._farewell: queue.Queue[bool] = queue.Queue()
         self.verdict = ""
 
     def __enter__(self) -> Self:
@@ -83,7 +89,7 @@ class StandIn(PeerServicer):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._farewell.put(None)
+        self._farewell.put(False)
         self._server.stop(0).wait()
         for channel in self._channels.values():
             channel.close()
@@ -99,7 +105,7 @@ class StandIn(PeerServicer):
             address=self._address,
             release="stand-in",
         )
-        self._farewell.put(None)
+        self._farewell.put(False)
         self._farewell = queue.Queue()
         self.verdict = ""
         self.coordinator = CoordinatorStub(self.channel(self._site.address, "coordinator"))
@@ -108,6 +114,10 @@ class StandIn(PeerServicer):
         heard = self.coordinator.Session(self._heartbeats(self._farewell))
         threading.Thread(target=self._hear, args=(heard, is_there), daemon=True).start()
         assert is_there.wait(WAIT_S)
+
+    def leave(self) -> None:
+        """Say that it goes; it may come anew."""
+        self._farewell.put(True)
 
     def channel(self, address: str, to: str) -> grpc.Channel:
         assert self._site.authority is not None
@@ -125,7 +135,7 @@ class StandIn(PeerServicer):
         part.take(first.owner, points)
         return ppb.HandOnResponse(num_points=len(points) // POINT_BYTES)
 
-    def _heartbeats(self, farewell: "queue.Queue[None]") -> Iterator[cpb.Heartbeat]:
+    def _heartbeats(self, farewell: "queue.Queue[bool]") -> Iterator[cpb.Heartbeat]:
         while True:
             yield cpb.Heartbeat(
                 client=self._name,
@@ -134,7 +144,9 @@ class StandIn(PeerServicer):
                 prepared=True,
             )
             with suppress(queue.Empty):
-                farewell.get(timeout=0.5)
+                if farewell.get(timeout=0.5):
+                    gone = cpb.CLIENT_STATE_GONE
+                    yield cpb.Heartbeat(client=self._name, incarnation=self.incarnation, state=gone)
                 return
 
     def _hear(self, directives: Any, is_there: threading.Event) -> None:
@@ -246,6 +258,7 @@ class _Part:
             client=self._name, incarnation=self._stand_in.incarnation, alignment=self._call.id
         )
         list(self._stand_in.coordinator.FetchAlignment(fetch, timeout=WAIT_S))
+        self._stand_in.outcomes.append(self._call.id)
 
     def _guarded(self, work: Callable[..., None], *arguments: Any) -> None:
         """Work in a thread, and keep what it was told."""
@@ -254,6 +267,6 @@ class _Part:
             try:
                 work(*arguments)
             except grpc.RpcError as error:
-                self._stand_in.problems.append(error.details())  # type: ignore[attr-defined]
+                self._stand_in.refusals.append(error)
 
         threading.Thread(target=run, daemon=True).start()

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from results import Results
 
 from laser_vfl.cli.doctor.doctor_command import examine
 from laser_vfl.client.privacy_budget import epsilon
@@ -39,7 +40,9 @@ def num_alignments(site: Site) -> int:
 
 
 @pytest.mark.timeout(240)
-def test_a_run_that_would_pass_the_maximum_does_not_take_place(site: Site) -> None:
+def test_a_run_that_would_pass_the_maximum_does_not_take_place(
+    site: Site, results: Results
+) -> None:
     people = People(90)
     for name in ROSTER:
         people.write(site.path, name, p_hold=1.0)
@@ -72,6 +75,7 @@ def test_a_run_that_would_pass_the_maximum_does_not_take_place(site: Site) -> No
     bank.wait_for(f"epsilon is {so_far} (runs so far: 1) and would be")
     assert num_alignments(site) == before, "no id was blinded"
     assert counted(site) == spent
+    results.note("one run too many", "no id blinded")
     with bank.predictor() as predictor:
         assert predictor.predict(["person-00001"]).errors == (None,)
     found = {finding.check: finding for finding in examine(site.path / "bank.yaml", insecure=False)}

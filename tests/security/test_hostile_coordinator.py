@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from results import Results
 
 from laser_vfl.coordinator.api.directive_messages import settings_message
 from laser_vfl.core.errors import ExitCode
 from laser_vfl.methods.training_settings import TrainingSettings
+from laser_vfl.remote.operations import retrain
 from laser_vfl.v1 import coordinator_pb2 as pb
 from tests.support.attacks.hostile_coordinator import INCARNATION, hostile_coordinator
 from tests.support.daemons.federation import Federation
@@ -41,7 +43,7 @@ LIES = [says(["bank"], changes) for changes in UNFIT] + [says(roster, {}) for ro
 
 
 @pytest.mark.core
-def test_nothing_that_a_coordinator_says_takes_a_clients_port(site: Site) -> None:
+def test_nothing_that_a_coordinator_says_takes_a_clients_port(site: Site, results: Results) -> None:
     """First what is not allowed, then what is, another each time and as fast as it can."""
     site.wait_shorter({"WaitingTimes": {"after_failure_s": 0.05, "retry_s": 0.05}})
     federation = Federation(site, ["bank"], {"epochs": 1})
@@ -76,6 +78,47 @@ def test_nothing_that_a_coordinator_says_takes_a_clients_port(site: Site) -> Non
     assert "roster is no list of clients" in bank.stderr
     assert "Traceback" not in bank.stderr
     assert "is a bug" not in bank.stderr
+    results.note("coordinator's terms are none", "the port answers, the model is served")
+
+
+@pytest.mark.core
+def test_a_coordinator_does_not_publish_what_a_client_holds_back(
+    site: Site, results: Results
+) -> None:
+    site.wait_shorter({"WaitingTimes": {"heartbeat_s": 0.05, "retry_s": 0.05}})
+    holding = Federation(site, ["bank"], {"epochs": 1})
+    first = holding.status("bank")["model"]["run"]
+    assert holding.clients["bank"].terminate() == 0
+    bank = holding.start("bank", publish="hold")
+    bank.wait_for_served()
+    retrain(site.address, site.operator_access())
+    eventually(lambda: holding.status("bank")["next_model"], "it has another model")
+    second = holding.status("bank")["next_model"]["run"]
+    holding.coordinator.kill()
+
+    live = pb.Publication(live=[first, second])
+    directives = [
+        pb.Directive(gathering=pb.Gathering(), publication=live),
+        pb.Directive(finished=pb.Finished(run=second), publication=live),
+        pb.Directive(finished=pb.Finished(run=first), publication=live),
+    ]
+
+    def tells(heartbeat: pb.Heartbeat) -> pb.Directive:
+        return directives[coordinator.num_heartbeats % len(directives)]
+
+    assert site.authority is not None
+    with hostile_coordinator(
+        site.address, site.authority, lambda _: says(["bank"], {}), tells
+    ) as coordinator:
+        eventually(lambda: coordinator.num_heartbeats > 20, "it hears all of it, and goes on")
+        status = holding.status("bank")
+        assert (status["model"]["run"], status["next_model"]["run"]) == (first, second)
+        assert not status["next_is_published"]
+        with holding.predictor("bank") as predictor:
+            assert predictor.predict(holding.ids).run == first
+    assert "Traceback" not in bank.stderr
+    assert "is a bug" not in bank.stderr
+    results.note("coordinator publishes", "the old model is served")
 
 
 def test_a_client_without_a_model_says_what_the_coordinator_demands(site: Site) -> None:
