@@ -210,7 +210,7 @@ def _open_questions(_: Path) -> Read:
 
         service = RepresentationService(
             "bank",
-            SimpleNamespace(current=None, get=get, served_run="run-1"),  # type: ignore[arg-type]
+            SimpleNamespace(current=None, get_for_peers=get, served_run="run-1"),  # type: ignore[arg-type]
             Accounts(1e6, 1e9),
             lambda: frozenset(ROSTER),
             SimpleNamespace(count=lambda *_, **__: None),  # type: ignore[arg-type]

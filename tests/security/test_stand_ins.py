@@ -74,7 +74,7 @@ def test_who_aligns_and_leaves_has_no_scalars_pile_up(site: Site, results: Resul
             scalar = models / shop.outcomes[0] / PSEUDONYMS
             eventually(scalar.exists, "bank has kept what it needs for the run")
             shop.leave()
-            eventually(lambda scalar=scalar: not scalar.exists(), "it is gone")  # type: ignore[misc]
+            eventually(lambda scalar=scalar: not scalar.parent.exists(), "it is gone")  # type: ignore[misc]
     found = list(models.iterdir())
     results.note("aligns and leaves", f"{found or 'no scalar of a failed run stays'}")
     assert bank.alive

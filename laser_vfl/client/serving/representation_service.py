@@ -175,7 +175,7 @@ class RepresentationService:
 
     async def _model(self, run: str) -> ServedModel | None:
         try:
-            return await self._registry.get(run)
+            return await self._registry.get_for_peers(run)
         except LaserError as error:  # which is none of the caller's business
             log.error("cannot answer for run %s: %s", run, error)
             return None

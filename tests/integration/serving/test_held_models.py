@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from laser_vfl.remote.operations import coordinator_status, retrain
+from laser_vfl.v1 import peer_pb2 as pb
+from laser_vfl.v1.peer_pb2_grpc import PeerStub
 from tests.support.daemons.federation import Federation
 from tests.support.daemons.harness import Process, Site, eventually
 
@@ -44,6 +46,15 @@ class Holding(Federation):
             for name in ROSTER
         ]
 
+    def run_for_peers(self, run: str) -> str:
+        """The run that the holder answers a peer with who asks for this one."""
+        address = self.clients[HOLDER].wait_ready()
+        assert self.site.authority is not None
+        with self.site.authority.channel(address, HOLDER, "bank") as channel:
+            request = pb.RepresentRequest(run=run, sender="bank")
+            (answer,) = PeerStub(channel).Represent(iter([request]), timeout=10)
+        return answer.other_run or run
+
     def publish(self, run: str, exit_code: int = 0) -> Process:
         words = ["runs", "publish", run, "--config", f"{HOLDER}.yaml", "--timeout", "20s"]
         asked = self.site.run("runs", *words)
@@ -81,6 +92,7 @@ def test_all_answer_with_the_old_run_until_the_last_has_published(site: Site) ->
     )
     assert holding.models_on_disk() == [sorted([first, second])] * 3
     holding.check_answers(first)
+    assert holding.run_for_peers(second) == first, "nor does a peer get anything of it"
 
     # Whoever is started again goes on as before: the holder, one that waits, the coordinator.
     for name in (HOLDER, "bank"):
@@ -116,6 +128,7 @@ def test_all_answer_with_the_old_run_until_the_last_has_published(site: Site) ->
         assert all(answer.blocks.all() for answer in answers), "no block is lost in the switch"
         assert {answer.run for answer in answers} <= {first, third}
     holding.check_answers(third)
+    assert holding.run_for_peers(third) == third
     assert holding.models_on_disk() == [sorted([first, third])] * 3
     assert holding.of_coordinator("held_run") is None
     for name in ROSTER:

@@ -130,6 +130,11 @@ class ModelRegistry:
             served.used()
         return served
 
+    async def get_for_peers(self, run: str) -> ServedModel | None:
+        """Return the model of a run to answer peers with: not one that this client holds back."""
+        is_held = self._next.holds and run == self._next.run
+        return None if is_held else await self.get(run)
+
     async def publish(self, run: str, *, asks_peers: bool = True) -> None:
         """Serve the model of a run from now on. Requests under way end with the one before.
 

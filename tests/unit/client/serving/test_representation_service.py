@@ -54,7 +54,7 @@ def answer(rows, *, num_ids=None, dtype=torch.float32):
     async def get(run):
         return served
 
-    registry = SimpleNamespace(current=None, get=get)
+    registry = SimpleNamespace(current=None, get_for_peers=get)
     service = RepresentationService(
         "shop",
         registry,
