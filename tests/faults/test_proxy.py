@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.trials.proxy import Proxy
+from laser_vfl.bench.line_probe import probe
+from laser_vfl.bench.proxy import Proxy
+from laser_vfl.planning.clocks import NetworkLine
 
 SOON_S = 5.0
 """More than anything here takes."""
@@ -253,3 +255,10 @@ def test_a_port_of_ones_own_and_nothing_left(echo: Echo) -> None:
         assert again.address == first.address
         assert _ask(one, b"hello") == b"hello"
     assert not [thread for thread in threading.enumerate() if thread.name == "proxy"]
+
+
+def test_a_slow_line_is_never_faster_than_it_should_be() -> None:
+    line = NetworkLine(bytes_per_s=2e6, rtt_s=0.04)
+    found = probe(line)
+    assert found.rtt_s >= line.rtt_s
+    assert found.bytes_per_s <= 1.05 * line.bytes_per_s

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from laser_vfl.bench.proxy import Proxy
 from laser_vfl.core.subsets import mask_of
 from laser_vfl.core.training.applied_steps import Applied, Entry
 from tests.support.daemons.harness import Process, Site, eventually, free_address
@@ -17,7 +18,6 @@ from tests.support.oracle.replay import replay
 from tests.support.oracle.single_process import SingleProcess, single_process
 from tests.support.oracle.step_logs import read_log
 from tests.support.trials.faults import ACTIONS, BUILT_IN, Fault, Sign
-from tests.support.trials.proxy import Proxy
 
 TRAINING = {"batch_size": 16, "epochs": 8, "step_timeout_s": 3.0, "checkpoint_every": 5}
 LONG = {"step_timeout_s": 20.0}

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Self
 
-from tests.support.trials.proxy_link import Conditions, Link, close
+from laser_vfl.bench.proxy_link import Conditions, Link, close
 
 CALL_S = 10.0
 

@@ -12,8 +12,10 @@ CHUNK = 1 << 16
 MAX_CHUNKS = 256
 """Chunks under way in one direction; then its source has to wait."""
 CONNECT_S = 5.0
-PIECES_PER_S = 50
+PIECES_PER_S = 200
 """A narrow connection passes small pieces evenly, not large ones now and then."""
+LATE_S = 0.02
+"""What a timer that comes late may make up for, so that a connection is as wide as it should be."""
 
 
 Chunks = asyncio.Queue[tuple[float, float, bytes]]
@@ -56,10 +58,10 @@ class Conditions:
     def piece_bytes(self) -> int:
         return CHUNK if self.bytes_per_s is None else max(1, int(self.bytes_per_s / PIECES_PER_S))
 
-    async def room_for(self, num_bytes: int, direction: int) -> None:
-        """Wait until so many bytes have had the time that they need."""
+    async def room_for(self, num_bytes: int, direction: int, due_at: float) -> None:
+        """Wait until so many bytes, due at a moment, have had the time that they need."""
         if self.bytes_per_s is not None:
-            begins = max(_now(), self._free_at[direction])
+            begins = max(due_at, self._free_at[direction], _now() - LATE_S)
             self._free_at[direction] = begins + num_bytes / self.bytes_per_s
             await self.until(self._free_at[direction])
 
@@ -174,7 +176,7 @@ class Link:
             try:
                 while at < len(data):
                     piece = data[at : at + conditions.piece_bytes()]
-                    await conditions.room_for(len(piece), direction)
+                    await conditions.room_for(len(piece), direction, due_at)
                     await loop.sock_sendall(sink, piece)
                     conditions.num_bytes += len(piece)
                     self._num_under_way -= len(piece)
