@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -101,6 +102,32 @@ def bench_tasks(
         f"a client's step: {found['few_ms']:.3f} ms with {FEW} clients, "
         f"{found['many_ms']:.3f} ms with {MANY}: {found['many_to_few']:.2f}×"
     )
+
+
+@bench_app.command("wan")
+def bench_wan(
+    rtt: Annotated[
+        str, typer.Option(metavar="TIME", help="From one client to the other and back.")
+    ] = "50ms",
+    bandwidth: Annotated[
+        str, typer.Option(metavar="RATE", help="Of the line between them, each way.")
+    ] = "50mbit",
+    dataset: Annotated[str, typer.Option(metavar="SET", help="See laser-vfl data list.")] = "hapt",
+    target: Annotated[float, typer.Option(min=0, max=1, help="Which accuracy to wait for.")] = 0.92,
+    epochs: Annotated[int, typer.Option(min=1, help="How long to train, both ways.")] = 8,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where the files are; else LASER_VFL_DATA."),
+    ] = None,
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Time two clients on a slow line until a score, as published and as recommended."""
+    from laser_vfl.bench.wan_bench import WanBenchOptions, measure_wan
+    from laser_vfl.cli.option_parsers import parse_bandwidth, parse_latency
+    from laser_vfl.planning.clocks import NetworkLine
+
+    line = NetworkLine(parse_bandwidth(bandwidth, "--bandwidth"), parse_latency(rtt, "--rtt"))
+    _print(measure_wan(WanBenchOptions(line, dataset, target, epochs, data=data)), output)
 
 
 def _print(found: Mapping[str, Any], output: Format, *, width: int = 24) -> None:

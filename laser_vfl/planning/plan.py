@@ -10,6 +10,7 @@ from laser_vfl.methods.registry import method_named
 from laser_vfl.planning.clocks import NetworkLine
 from laser_vfl.planning.forecast import Compute, Forecast, PlannedFederation, forecast
 from laser_vfl.planning.hints import hints_for
+from laser_vfl.planning.line_settings import settings_for_line
 from laser_vfl.planning.measured_compute import measure_blinding
 from laser_vfl.planning.step_rounds import labelled_mask
 
@@ -42,6 +43,23 @@ def plan_run(
         **_times_and_bytes(federation, found),
         "alignment": _alignment(federation, config, line, cores),
         "hints": hints_for(federation, line, compute, found),
+        "recommended": _recommended(federation, line, compute),
+    }
+
+
+def _recommended(
+    federation: PlannedFederation, line: NetworkLine, compute: Compute
+) -> dict[str, Any] | None:
+    """Return what suits this line together, with what it takes."""
+    found = settings_for_line(federation, line, compute)
+    if found is None:
+        return None
+    return {
+        "training": found.training,
+        "rate_factor": found.rate_factor,
+        "step_s": found.forecast.training.step_s,
+        "epoch_s": found.forecast.training.seconds / federation.settings.epochs,
+        "link_sent": sum(traffic.link_up for traffic in found.forecast.traffic),
     }
 
 

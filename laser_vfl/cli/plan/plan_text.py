@@ -52,6 +52,16 @@ def print_plan(plan: dict[str, Any], console: Console) -> None:
             f"with {hint['key']}: {hint['value']} it would be {duration(hint['seconds'])} and "
             f"{size(hint['link_sent'])} ({hint['note']})",
         )
+    if (suits := plan["recommended"]) is not None:
+        keys = ", ".join(f"training.{key}: {value}" for key, value in suits["training"].items())
+        rate = suits["rate_factor"]
+        say(
+            console,
+            f"recommended for this line: {keys}; then an epoch takes {duration(suits['epoch_s'])} "
+            f"in place of {duration(plan['epoch']['seconds'])}, in steps of "
+            f"{duration(suits['step_s'])}"
+            + (f"; multiply optimizer.lr by up to {rate:g}" if rate > 1 else ""),
+        )
 
 
 _PARTS = ("compute", "latency", "bandwidth")
