@@ -239,6 +239,8 @@ def _figures(
     scores = list(replayed.scores(max(1, round(SCORED_EVERY_S / step_s))))
     replayed.check()
     reached_at = first_reaching(scores, options.target)
+    # The metrics begin when the first step is done.
+    seconds = 0.0 if reached_at is None else seconds_until(clocks, reached_at) + step_s
     num_bytes = statistics.mean(_per_step(each, "wire_bytes") for each in lines.values())
     compute_s = planned.compute_s / planned.num_steps
     limit_s = overlap_limit_s(compute_s, num_bytes, options.line, settings.pipeline)
@@ -250,7 +252,7 @@ def _figures(
             "pipeline": settings.pipeline,
             "optimizer": replayed.configs[0].optimizer.model_dump(exclude_defaults=True),
         },
-        "seconds": None if reached_at is None else round(seconds_until(clocks, reached_at), 3),
+        "seconds": None if reached_at is None else round(seconds, 3),
         "steps": reached_at,
         "best_accuracy": round(max(score for _, score in scores), 4),
         "last_accuracy": round(scores[-1][1], 4),
