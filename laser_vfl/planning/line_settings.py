@@ -17,6 +17,9 @@ from laser_vfl.transport.protocol import MAX_TENSOR_BYTES
 MOST_OF_ROUND_TRIP = 0.5
 """A batch is doubled while its computing and its bytes take no more than this of a round trip."""
 
+WORTH = 0.1
+"""What has to be saved of the time."""
+
 FEWEST_STEPS = 15
 """Of an epoch; larger batches leave too few."""
 
@@ -34,8 +37,8 @@ class LineSettings:
 def settings_for_line(
     federation: PlannedFederation, line: NetworkLine, compute: Compute
 ) -> LineSettings | None:
-    """Return settings for this line; None if nothing would have to change, or nothing is sent."""
-    found = forecast(federation, line, compute)
+    """Return settings for this line; None if they would save little."""
+    unchanged = found = forecast(federation, line, compute)
     if not any(traffic.frames_up for traffic in found.training.traffic):
         return None
     training: dict[str, Any] = {}
@@ -55,7 +58,9 @@ def settings_for_line(
         found, factor = with_it, 2 * factor
     if factor > 1:
         training["batch_size"] = settings.batch_size * factor
-    return LineSettings(training, float(factor), found) if training else None
+    if not training or found.seconds > (1 - WORTH) * unchanged.seconds:
+        return None
+    return LineSettings(training, float(factor), found)
 
 
 def _with_batch(federation: PlannedFederation, factor: int) -> PlannedFederation | None:

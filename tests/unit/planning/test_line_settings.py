@@ -9,6 +9,7 @@ from laser_vfl.planning.forecast import Compute, PlannedFederation
 from laser_vfl.planning.line_settings import FEWEST_STEPS, settings_for_line
 
 SLOW = NetworkLine(6.25e6, 0.05)
+NARROW = NetworkLine(125_000.0, 0.02)
 FAST = NetworkLine(1.25e9, 0.0001)
 COMPUTE = Compute(0.003)
 
@@ -32,10 +33,14 @@ def test_a_slow_line_gets_small_numbers_and_larger_batches():
     )
 
 
-def test_a_fast_line_gets_no_larger_batches():
-    found = settings_for_line(federation(), FAST, COMPUTE)
+def test_a_narrow_line_gets_no_larger_batches():
+    found = settings_for_line(federation(), NARROW, COMPUTE)
     assert found.training == {"wire_precision": "int4"}
     assert found.rate_factor == 1
+
+
+def test_a_fast_line_needs_no_other_settings():
+    assert settings_for_line(federation(), FAST, COMPUTE) is None
 
 
 def test_few_samples_keep_enough_steps():
@@ -45,14 +50,13 @@ def test_few_samples_keep_enough_steps():
 
 
 def test_masked_gradients_are_not_rounded_to_small_integers():
-    found = settings_for_line(federation(masked_gradients=True), SLOW, COMPUTE)
+    found = settings_for_line(federation(masked_gradients=True), NARROW, COMPUTE)
     assert found.training["wire_precision"] == "bfloat16"
 
 
 def test_a_precision_that_was_chosen_is_kept():
     found = settings_for_line(federation(wire_precision="int8"), SLOW, COMPUTE)
-    assert "wire_precision" not in found.training
-    assert settings_for_line(federation(wire_precision="int8"), FAST, COMPUTE) is None
+    assert set(found.training) == {"batch_size"}
 
 
 def test_nothing_is_recommended_where_nothing_is_sent():
