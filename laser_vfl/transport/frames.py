@@ -15,8 +15,15 @@ from laser_vfl.v1 import peer_pb2
 from laser_vfl.v1.coordinator_pb2 import GreetRequest
 
 _SERVICE = "laser_vfl.v1.Peer"
-_MORE = bytes([peer_pb2.Frame.MORE_FIELD_NUMBER << 3 | 2])
+_MORE_FIELD, _TENSOR_FIELD = peer_pb2.Frame.MORE_FIELD_NUMBER, peer_pb2.Frame.TENSOR_FIELD_NUMBER
+_MORE = bytes([_MORE_FIELD << 3 | 2])
 """The tag of `more` in a serialised frame: something with a length."""
+
+MAX_FRAMES = 32
+"""So many frames travel in one message at most."""
+
+MAX_FIELDS = 16
+"""A frame and a tensor have fewer, and each of them once."""
 
 Behaviour = Callable[[Any, Any], Awaitable[Any]]
 Message = TypeVar("Message")
@@ -76,6 +83,55 @@ def apart(message: peer_pb2.Frame) -> list[peer_pb2.Frame]:
     return [message, *message.more]
 
 
+def parsed_frame(data: bytes) -> peer_pb2.Frame:
+    """Return a message with frames. One that has more parts than frames have is not parsed.
+
+    An empty part takes two bytes on the wire, a hundred in memory, and its time on the event loop.
+    """
+    if not _has_few_parts(memoryview(data), MAX_FRAMES - 1):
+        raise DecodeError("a message has more parts than frames have")
+    return peer_pb2.Frame.FromString(data)
+
+
+def _has_few_parts(data: memoryview, max_more: int) -> bool:
+    """Whether a serialised frame, or the tensor in one, has at most so many further frames."""
+    at = num_fields = num_more = 0
+    try:
+        while at < len(data):
+            tag, at = _varint(data, at)
+            field, wire_type = tag >> 3, tag & 7
+            num_more += field == _MORE_FIELD
+            num_fields += 1
+            if num_more > max_more or num_fields - num_more > MAX_FIELDS:
+                return False
+            if wire_type == 0:
+                _, at = _varint(data, at)
+            elif wire_type == 2:
+                length, at = _varint(data, at)
+                part = data[at : at + length]
+                if field in (_MORE_FIELD, _TENSOR_FIELD) and not _has_few_parts(part, 0):
+                    return False
+                at += length
+            elif wire_type in (1, 5):
+                at += 8 if wire_type == 1 else 4
+            else:
+                return False
+    except IndexError:
+        return False
+    return at == len(data)
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    """Return the number that begins at a place, and where it ends."""
+    number = shift = 0
+    while True:
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80 or shift > 63:
+            return number, at
+
+
 def open_exchange(channel: grpc.aio.Channel) -> Any:
     """Call Exchange: writes serialised frames, reads frames; None is something else."""
     call: Any = channel.stream_stream(
@@ -89,7 +145,7 @@ def open_exchange(channel: grpc.aio.Channel) -> Any:
 def _frame(data: bytes) -> peer_pb2.Frame | None:
     """Return None for what is no frame; gRPC would do so too, and fill the log."""
     try:
-        return peer_pb2.Frame.FromString(data)
+        return parsed_frame(data)
     except DecodeError:
         return None
 
@@ -98,7 +154,7 @@ def add_exchange(server: grpc.aio.Server, behaviour: Behaviour) -> None:
     """Serve Exchange: `behaviour` reads frames and writes serialised frames."""
     handler: Any = grpc.stream_stream_rpc_method_handler(
         behaviour,
-        request_deserializer=_parsing(peer_pb2.Frame.FromString),
+        request_deserializer=_parsing(parsed_frame),
         response_serializer=None,
     )
     server.add_generic_rpc_handlers(

@@ -19,6 +19,7 @@ from laser_vfl.security.access import Authorizer
 from laser_vfl.security.identity import Identity
 from laser_vfl.transport.deadlines import NEXT_S, in_time
 from laser_vfl.transport.grpc_texts import has_hung_up, is_tls_failure
+from laser_vfl.transport.message_limits import MAX_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +151,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
             behaviour = _with_message(handler.unary_unary or handler.unary_stream)
         return make(
             self._guarded(method, behaviour),
-            request_deserializer=handler.request_deserializer,
+            request_deserializer=_bounded(method, handler.request_deserializer),
             response_serializer=handler.response_serializer,
         )
 
@@ -209,6 +210,19 @@ async def _in_time(call: Awaitable[Any], lasts_s: float) -> Any:
                 "the certificate has expired in the course of the call"
             ) from None
         raise
+
+
+def _bounded(method: str, parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Refuse messages that are too long for a method before they are parsed."""
+    if (most := MAX_BYTES.get(method)) is None:
+        return parse
+
+    def parsed(data: bytes) -> Any:
+        if len(data) > most:
+            raise DecodeError("a message is too long")
+        return parse(data)
+
+    return parsed
 
 
 def _with_message(behaviour: Behaviour) -> Behaviour:

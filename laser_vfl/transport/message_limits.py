@@ -30,6 +30,12 @@ def bounded(*, receive: int, send: int) -> Options:
     ]
 
 
+HEARTBEAT_BYTES = 64 << 10
+"""A heartbeat is far shorter. Its parts take more time to parse than those of any other message."""
+
+MAX_BYTES = {"/laser_vfl.v1.Coordinator/Session": HEARTBEAT_BYTES}
+"""By method: messages that are longer are refused before they are parsed."""
+
 COORDINATOR_OPTIONS = bounded(receive=CHUNK_BYTES, send=CHUNK_BYTES)
 """For both ends: nothing that a client and its coordinator tell each other is longer than that."""
 

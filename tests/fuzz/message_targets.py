@@ -31,6 +31,7 @@ from laser_vfl.core.errors import LaserError
 from laser_vfl.data import Encoding, TableSpec, blind_ids, multiply, read_table
 from laser_vfl.methods.training_settings import TrainingSettings
 from laser_vfl.observability.peer_traffic import PeerTraffic
+from laser_vfl.transport.frames import parsed_frame
 from laser_vfl.transport.prediction_replies import decode_predictions
 from laser_vfl.transport.prediction_requests import encode_request
 from laser_vfl.transport.tensor_codec import TensorSpec, decode_array, decode_tensor, encode_tensor
@@ -109,7 +110,7 @@ def _open_frames(_: Path) -> Read:
 
         async def read() -> Any:
             data = next(sent, None)
-            return grpc.aio.EOF if data is None else pb.Frame.FromString(data)
+            return grpc.aio.EOF if data is None else parsed_frame(data)
 
         async def write(_: bytes) -> None:
             """Nobody is there."""

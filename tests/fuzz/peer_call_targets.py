@@ -27,6 +27,7 @@ from laser_vfl.client.session.member_view import Peer
 from laser_vfl.client.storage.state_directory import StateDirectory
 from laser_vfl.core.errors import LaserError
 from laser_vfl.security.credentials import Credentials
+from laser_vfl.transport.frames import parsed_frame
 from laser_vfl.v1 import peer_pb2 as pb
 from laser_vfl.v1 import prediction_pb2 as ppb
 from tests.support.fakes.local_ring import (
@@ -164,7 +165,7 @@ class _Stream:
 
     async def read(self) -> Any:
         data = next(self._frames, None)
-        return grpc.aio.EOF if data is None else pb.Frame.FromString(data)
+        return grpc.aio.EOF if data is None else parsed_frame(data)
 
     async def write(self, _: bytes) -> None:
         """Nobody is there."""

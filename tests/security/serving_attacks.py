@@ -20,7 +20,7 @@ from table import CLOSED, TOO_MUCH
 from laser_vfl.core.alignment import DIGEST_BYTES
 from laser_vfl.security.authority import Authority
 from laser_vfl.security.certificate_files import init_authority
-from laser_vfl.transport.protocol import MAX_IDS, PROTOCOL_VERSION
+from laser_vfl.transport.protocol import CHUNK_BYTES, MAX_IDS, PROTOCOL_VERSION
 from laser_vfl.v1 import coordinator_pb2 as cpb
 from laser_vfl.v1 import peer_pb2 as ppb
 from laser_vfl.v1 import prediction_pb2 as pb
@@ -394,6 +394,22 @@ def _varint(number: int) -> bytes:
     return bytes([*parts, number])
 
 
+def _tiny_parts(attacked: AttackedFederation) -> Result:
+    """Messages of a megabyte, each of half a million frames, or links, with nothing in them."""
+    shown = attacked.authority.issue("shop")
+    who = cpb.Heartbeat(client="shop", incarnation=1).SerializeToString()
+    hello = ppb.Frame(kind=ppb.FRAME_KIND_HELLO, sender="shop").SerializeToString()
+    links = bytes([cpb.Heartbeat.LINKS_FIELD_NUMBER << 3 & 0x7F | 0x82, 1, 0])
+    frames = bytes([ppb.Frame.MORE_FIELD_NUMBER << 3 | 2, 0])
+    for door, method, head, part in (
+        ("coordinator", "/laser_vfl.v1.Coordinator/Session", who, links),
+        ("peers", "/laser_vfl.v1.Peer/Exchange", hello, frames),
+    ):
+        content = head + part * (CHUNK_BYTES // len(part) - 100)
+        with attacked.door(door, shown) as channel:
+            yield outcome(lambda c=channel, m=method, b=content: call(c, m, [b]))  # type: ignore[misc]
+
+
 DOING: dict[str, Callable[[AttackedFederation], Result]] = {
     "no certificate": lambda attacked: knock(attacked, None),
     "plaintext": _plaintext,
@@ -420,6 +436,7 @@ DOING: dict[str, Callable[[AttackedFederation], Result]] = {
     "another's application": _others_application,
     "made-up ids are aligned": _made_up_ids,
     "oversize message": _oversize,
+    "many tiny parts": _tiny_parts,
     "gzip bomb": _bomb,
     "shape overflow": _features(shape=[2**31, 2**31]),
     "wrong dtype": _dtypes,

@@ -97,6 +97,11 @@ ATTACKS: dict[str, Attack] = {
     # What is in a message.
     "oversize message": Attack("sends 5 MB where far less is expected, at all ports", TOO_LARGE),
     "gzip bomb": Attack("sends 260 kB that unpack to 256 MB, at all ports", TOO_LARGE),
+    "many tiny parts": Attack(
+        "a member sends a heartbeat of 350,000 empty links, and a frame of 500,000 empty frames: a "
+        "megabyte that is slow to parse, and a hundred once it is",
+        UNREADABLE,
+    ),
     "shape overflow": Attack("sends features of shape (2^31, 2^31)", UNFIT),
     "wrong dtype": Attack("sends features in float16, and in a type that does not exist", UNFIT),
     "short data": Attack("sends fewer bytes than the shape says", UNFIT),

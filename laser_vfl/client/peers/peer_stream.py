@@ -15,7 +15,7 @@ from laser_vfl.client.peers.frame_buffer import FrameBuffer, Kind
 from laser_vfl.client.session.member_view import Peer
 from laser_vfl.core.errors import ContractError
 from laser_vfl.observability.peer_traffic import PeerTraffic
-from laser_vfl.transport.frames import apart, bytes_read, together
+from laser_vfl.transport.frames import MAX_FRAMES, apart, bytes_read, together
 from laser_vfl.transport.refused_messages import RefusedMessage, read_message
 from laser_vfl.v1 import coordinator_pb2
 from laser_vfl.v1 import peer_pb2 as pb
@@ -28,9 +28,6 @@ RETIRED_S = 30.0
 RETAINED_BEYOND = 2
 """Of each kind, so many frames beyond the pipeline are kept to be sent again: a peer that gets
 another one has answered the first."""
-
-MAX_FRAMES = 32
-"""So many frames travel in one message at most."""
 
 MAX_USELESS = 1_000
 """More useless frames in a row are no accident: the stream is refused."""

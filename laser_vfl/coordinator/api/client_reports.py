@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from laser_vfl.config.address import Address
 from laser_vfl.coordinator.rules.directives import LinkReport, Report, State, WorkReport
 from laser_vfl.core.errors import ConfigError, ContractError, printable, quoted
+from laser_vfl.transport.message_limits import HEARTBEAT_BYTES
 from laser_vfl.v1 import coordinator_pb2 as pb
 
 MAX_TEXT = 300
 """How long an address, a nonce or the id of a run may be."""
 
-MAX_HEARTBEAT_BYTES = 64 << 10
 MAX_LINKS = 200
 MAX_CHECKPOINTS = 64
 
@@ -27,7 +27,7 @@ def read_report(heartbeat: pb.Heartbeat, roster: Sequence[str]) -> Report:
     """Return what a heartbeat says; refuse what no client of ours would say."""
     if heartbeat.state not in _STATES:
         raise ContractError("a heartbeat without a state")
-    if heartbeat.ByteSize() > MAX_HEARTBEAT_BYTES:
+    if heartbeat.ByteSize() > HEARTBEAT_BYTES:
         raise ContractError("a heartbeat that says too much")
     if len(heartbeat.links) > MAX_LINKS or len(heartbeat.waiting_for) > len(roster):
         raise ContractError("a heartbeat that says too much")
