@@ -11,6 +11,7 @@ from laser_vfl.client.tables.block import EncodedTable
 from laser_vfl.core.alignment import ClientAlignment
 from laser_vfl.core.privacy.noise import Phase
 from laser_vfl.core.schedule.step_plan import Plan
+from laser_vfl.core.training.gradients import backward_from
 from laser_vfl.core.training.learner import Learner
 from laser_vfl.core.training.step_models import StepModels
 from laser_vfl.core.training.task_sampling import Tasks
@@ -123,7 +124,7 @@ class TrainingStep:
         total_bd = context.transport.gather_gradients(
             self.plan, self._own_gradient_bd, self._own_bd.shape[1]
         )
-        torch.autograd.backward(self._representation_bd, context.host.to_device(total_bd))
+        backward_from(self._representation_bd, context.host.to_device(total_bd))
         context.transport.check()
         context.learner.apply_step(self._models, self._progress)
         self._models = None
