@@ -64,6 +64,20 @@ def bench_recover(
     _print(measure_recovery(RecoveryBenchOptions(repeats, clients, steps, deadline)), output)
 
 
+@bench_app.command("start")
+def bench_start(
+    clients: Annotated[int, typer.Option(min=1, max=16, help="How many organisations.")] = 4,
+    rows: Annotated[int, typer.Option(min=100, help="Rows in the table of each.")] = 1000,
+    repeats: Annotated[int, typer.Option(min=1, help="Repetitions; medians are reported.")] = 3,
+    tls: Annotated[bool, typer.Option("--tls", help="With mutual TLS.")] = False,
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Time a federation from starting its processes to its first step, phase by phase."""
+    from laser_vfl.bench.start_bench import StartBenchOptions, measure_start
+
+    _print(measure_start(StartBenchOptions(clients, rows, repeats, tls)), output)
+
+
 @bench_app.command("step")
 def bench_step(
     steps: Annotated[int, typer.Option(min=50, help="Steps in each repetition.")] = 500,

@@ -1,17 +1,19 @@
 """How good predictions are: per client, and over the clients of a federation."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from laser_vfl.core.training.fusion import Task
+if TYPE_CHECKING:  # it stands beside what needs torch, and scores are computed without it
+    from laser_vfl.core.training.fusion import Task
 
 Array = npt.NDArray[np.float64]
 Scores = dict[str, float | None]
 
 
-def score(task: Task, predictions: Array, targets: Array) -> Scores:
+def score(task: "Task", predictions: Array, targets: Array) -> Scores:
     """Return the metrics of a task.
 
     Predictions are class numbers (multiclass), log-odds (binary) or values (regression).
@@ -28,7 +30,7 @@ def score(task: Task, predictions: Array, targets: Array) -> Scores:
     return {"rmse": rmse(predictions, targets), "r2": r2(predictions, targets)}
 
 
-def best_constant(task: Task, targets: Array) -> Scores:
+def best_constant(task: "Task", targets: Array) -> Scores:
     """Return the best that one prediction for all samples reaches, of each metric of a task.
 
     The largest class, the positive class for F1, any for AUC, the mean for values.
