@@ -64,6 +64,28 @@ def bench_recover(
     _print(measure_recovery(RecoveryBenchOptions(repeats, clients, steps, deadline)), output)
 
 
+@bench_app.command("scale")
+def bench_scale(
+    clients: Annotated[
+        list[int],
+        typer.Option(min=1, max=64, help="How many organisations; may be given several times."),
+    ] = [2, 4, 8, 16, 32],  # noqa: B006
+    steps: Annotated[int, typer.Option(min=10, help="Steps of each training.")] = 100,
+    requests: Annotated[int, typer.Option(min=1, help="One-sample requests to time.")] = 100,
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Time small federations of more and more clients on this machine, in training and serving."""
+    from laser_vfl.bench.scaling_bench import ScalingBenchOptions, measure_scaling
+
+    found = measure_scaling(ScalingBenchOptions(clients, steps, requests))
+    if output is Format.JSON:
+        print(json.dumps(found))
+        return
+    for point in found.pop("curve"):
+        print(", ".join(f"{key} {value}" for key, value in point.items()))
+    _print(found, output)
+
+
 @bench_app.command("start")
 def bench_start(
     clients: Annotated[int, typer.Option(min=1, max=16, help="How many organisations.")] = 4,

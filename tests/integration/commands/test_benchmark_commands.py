@@ -23,6 +23,19 @@ def test_start() -> None:
     assert found["rss_mb"] > 0
 
 
+def test_scale() -> None:
+    counts = ("--clients", "2", "--clients", "3")
+    found = _json("scale", *counts, "--steps", "20", "--requests", "3")
+    assert [point["clients"] for point in found["curve"]] == [2, 3]
+    for point in found["curve"]:
+        assert point["steps"] == 20
+        names = ["ready_s", "step_ms", "client_cpu_ms", "rss_mb", "answer_ms", "open_files"]
+        assert all(point[name] > 0 for name in names)
+    assert {"step_exponent", "client_cpu_exponent", "answer_exponent"} < set(found)
+    # A client has the same memory whoever else is there; what it has of a peer is small.
+    assert found["rss_ratio"] < 1.1
+
+
 def _json(name: str, *options: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "laser_vfl", "bench", name, *options, "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
