@@ -107,6 +107,13 @@ def reject_run(address: str, access: Access, client: str) -> None:
         call(ask, coordinator_pb2.RejectRunRequest(client=client), address, TIMEOUT_S)
 
 
+def cancel_run(address: str, access: Access) -> str:
+    """Cancel the run that is asked for or aligned; return its id, empty if it had none yet."""
+    with closing(open_channel(address, access)) as channel:
+        ask = coordinator_pb2_grpc.CoordinatorStub(channel).CancelRun
+        return str(call(ask, coordinator_pb2.CancelRunRequest(), address, TIMEOUT_S).run)
+
+
 def publish_run(address: str, access: Access, run: str) -> None:
     """Publish a model that a client holds back; it is served when all others have, too."""
     with closing(open_channel(address, access)) as channel:

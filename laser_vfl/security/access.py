@@ -72,6 +72,7 @@ ACCESS: dict[str, Rule] = {
     "/laser_vfl.v1.Coordinator/Retrain": _rule("owner", "operator"),
     "/laser_vfl.v1.Coordinator/ApproveRun": _rule("owner", "operator"),
     "/laser_vfl.v1.Coordinator/RejectRun": _rule("owner", "operator"),
+    "/laser_vfl.v1.Coordinator/CancelRun": _rule("owner", "operator"),
     "/laser_vfl.v1.Coordinator/GetStatus": _rule("owner", "operator", "client", rate=_ASKS),
     "/laser_vfl.v1.Coordinator/Greet": _rule("owner", "client", rate=_ASKS),
     "/laser_vfl.v1.Peer/Exchange": _rule("client", max_calls=8, rate=_DIALS),

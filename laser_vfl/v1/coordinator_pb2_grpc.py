@@ -84,6 +84,11 @@ class CoordinatorStub:
                 request_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.RejectRunRequest.SerializeToString,
                 response_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.RejectRunResponse.FromString,
                 _registered_method=True)
+        self.CancelRun = channel.unary_unary(
+                '/laser_vfl.v1.Coordinator/CancelRun',
+                request_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.CancelRunRequest.SerializeToString,
+                response_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.CancelRunResponse.FromString,
+                _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/laser_vfl.v1.Coordinator/GetStatus',
                 request_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.GetStatusRequest.SerializeToString,
@@ -170,6 +175,13 @@ class CoordinatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CancelRun(self, request, context):
+        """Takes back a run that is asked for, or ends its alignment; one that trains goes on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetStatus(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -235,6 +247,11 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     servicer.RejectRun,
                     request_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.RejectRunRequest.FromString,
                     response_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.RejectRunResponse.SerializeToString,
+            ),
+            'CancelRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelRun,
+                    request_deserializer=laser__vfl_dot_v1_dot_coordinator__pb2.CancelRunRequest.FromString,
+                    response_serializer=laser__vfl_dot_v1_dot_coordinator__pb2.CancelRunResponse.SerializeToString,
             ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
@@ -517,6 +534,33 @@ class Coordinator:
             '/laser_vfl.v1.Coordinator/RejectRun',
             laser__vfl_dot_v1_dot_coordinator__pb2.RejectRunRequest.SerializeToString,
             laser__vfl_dot_v1_dot_coordinator__pb2.RejectRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/laser_vfl.v1.Coordinator/CancelRun',
+            laser__vfl_dot_v1_dot_coordinator__pb2.CancelRunRequest.SerializeToString,
+            laser__vfl_dot_v1_dot_coordinator__pb2.CancelRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

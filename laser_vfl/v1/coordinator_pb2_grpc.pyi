@@ -55,6 +55,8 @@ class CoordinatorStub:
     """Lets the run start that a client asks for. Only a federation's first starts by itself."""
     RejectRun: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.RejectRunRequest, _coordinator_pb2.RejectRunResponse]
     """Tells a client that the run that it asks for does not start."""
+    CancelRun: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.CancelRunRequest, _coordinator_pb2.CancelRunResponse]
+    """Takes back a run that is asked for, or ends its alignment; one that trains goes on."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.GetStatusRequest, _coordinator_pb2.FederationStatus]
     Greet: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.GreetRequest, _coordinator_pb2.GreetResponse]
     """Tells who this is and whether the caller would fit. Changes nothing."""
@@ -84,6 +86,8 @@ class CoordinatorAsyncStub(CoordinatorStub):
     """Lets the run start that a client asks for. Only a federation's first starts by itself."""
     RejectRun: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.RejectRunRequest, _coordinator_pb2.RejectRunResponse]  # type: ignore[assignment]
     """Tells a client that the run that it asks for does not start."""
+    CancelRun: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.CancelRunRequest, _coordinator_pb2.CancelRunResponse]  # type: ignore[assignment]
+    """Takes back a run that is asked for, or ends its alignment; one that trains goes on."""
     GetStatus: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.GetStatusRequest, _coordinator_pb2.FederationStatus]  # type: ignore[assignment]
     Greet: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.GreetRequest, _coordinator_pb2.GreetResponse]  # type: ignore[assignment]
     """Tells who this is and whether the caller would fit. Changes nothing."""
@@ -170,6 +174,14 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_coordinator_pb2.RejectRunResponse, _abc.Awaitable[_coordinator_pb2.RejectRunResponse]]:
         """Tells a client that the run that it asks for does not start."""
+
+    @_abc_1.abstractmethod
+    def CancelRun(
+        self,
+        request: _coordinator_pb2.CancelRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_coordinator_pb2.CancelRunResponse, _abc.Awaitable[_coordinator_pb2.CancelRunResponse]]:
+        """Takes back a run that is asked for, or ends its alignment; one that trains goes on."""
 
     @_abc_1.abstractmethod
     def GetStatus(

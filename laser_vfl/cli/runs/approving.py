@@ -1,10 +1,10 @@
-"""`runs approve` and `runs reject`: an operator decides on the run that a client asks for."""
+"""`runs approve`, `reject` and `cancel`: an operator decides whether the next run takes place."""
 
 import json
 from pathlib import Path
 
 from laser_vfl.cli.retrain import RunRequester, asked_coordinator
-from laser_vfl.remote.operations import approve_run, reject_run
+from laser_vfl.remote.operations import approve_run, cancel_run, reject_run
 
 Files = tuple[Path | None, Path | None, Path | None]
 
@@ -36,3 +36,15 @@ def run_reject(
         print(json.dumps({"client": client, "state": "rejected"}))
     else:
         print(f"the run that {client} asks for is rejected")
+
+
+def run_cancel(
+    coordinator: str | None, config: Path | None, files: Files, *, as_json: bool
+) -> None:
+    """Take back the next run, also while it is aligned."""
+    address, access, _ = asked_coordinator(coordinator, config, files)
+    run = cancel_run(address, access)
+    if as_json:
+        print(json.dumps({"run": run or None, "state": "cancelled"}))
+    else:
+        print(f"run {run} is cancelled" if run else "the run that was asked for is cancelled")

@@ -17,7 +17,7 @@ from laser_vfl.cli.options import (
 )
 
 runs_app = typer.Typer(
-    help="Runs: list them, and approve, reject or publish one.", no_args_is_help=True
+    help="Runs: list them, and approve, reject, cancel or publish one.", no_args_is_help=True
 )
 
 Timeout = Annotated[str, typer.Option(help="How long to wait until it is served.")]
@@ -76,6 +76,21 @@ def runs_reject(
     from laser_vfl.cli.runs.approving import run_reject
 
     run_reject(client, coordinator, config, (ca, cert, key), as_json=output is Format.JSON)
+
+
+@runs_app.command("cancel")
+def runs_cancel(
+    config: OwnConfigPath = None,
+    coordinator: CoordinatorAddress = None,
+    output: FormatOption = Format.TEXT,
+    ca: CaPath = None,
+    cert: CertPath = None,
+    key: KeyPath = None,
+) -> None:
+    """Take back the next run, also while it is aligned; one that trains goes on."""
+    from laser_vfl.cli.runs.approving import run_cancel
+
+    run_cancel(coordinator, config, (ca, cert, key), as_json=output is Format.JSON)
 
 
 @runs_app.command("publish")

@@ -104,6 +104,9 @@ class JoinHooks(Protocol):
     def hear_own_request(self, state: "pb.RequestState.ValueType") -> None:
         """Hear what has become of the run that this client asks for; may raise."""
 
+    def run_unwanted(self) -> None:
+        """Hear that no run is wanted any more, though none has started."""
+
     async def run_given_up(self) -> None:
         """Hear that the run that this client was aligned for comes to nothing; others failed."""
 
@@ -159,6 +162,8 @@ class _Waiting:
         self._declined = ""
         """A run under way that this client has no record of, as it has told the coordinator."""
         self._preparing: asyncio.Task[None] | None = None
+        self._is_wanted = False
+        """Whether it has heard that a run is wanted."""
 
     async def until_a_run_starts(self, request: RunRequest) -> Joined | None:
         """Return the run; or None when this client has come to want one, and must say so first."""
@@ -208,6 +213,8 @@ class _Waiting:
             return True
         if self._record is not None:
             return self._is_lost(gathering)
+        if gathering.wanted != self._is_wanted:
+            return True
         return gathering.wanted and self._preparing is None
 
     def _is_lost(self, gathering: pb.Gathering) -> bool:
@@ -228,6 +235,9 @@ class _Waiting:
             self._record = None
             await self._hooks.run_given_up()
             self._session.report(state=pb.CLIENT_STATE_JOINING, run="")
+        if self._is_wanted and not gathering.wanted:
+            self._hooks.run_unwanted()
+        self._is_wanted = gathering.wanted
         if gathering.own_request != self._own_request:
             self._own_request = gathering.own_request
             self._hooks.hear_own_request(self._own_request)

@@ -189,6 +189,11 @@ class RunSupervisor:
         assert self._settings is not None
         await self._checks.check_spent(self._settings)
 
+    def run_unwanted(self) -> None:
+        """Rest until a run is wanted again; the tables are read anew for that one."""
+        self._tables.mark_stale()
+        self.now = self._resting
+
     async def run_given_up(self) -> None:
         """Forget a run that others could not start, and take back the count of its alignment."""
         await asyncio.to_thread(self._alignments.give_back)
@@ -200,6 +205,7 @@ class RunSupervisor:
         try:
             if call.purpose is AlignmentPurpose.RUN:
                 await self._check_spent()
+                await self._alignments.prepare()  # time may have passed since a cancelled run
             aligned = await self._alignments.attend(call, self._scheme, self.roster)
         except LaserError as error:
             # One that was given up, and not refused, is begun anew with those who are left.
@@ -244,9 +250,10 @@ class RunSupervisor:
         elif state == pb.REQUEST_STATE_PENDING:
             self.now = awaiting_approval(has_model=self._serving.is_trained)
             log.warning(
-                "this federation has trained before, so a run does not start by itself; the one "
-                "that this client asks for starts when an operator of the coordinator approves it "
-                "(laser-vfl runs approve %s) or asks for one of everybody (laser-vfl retrain)",
+                "a run does not start by itself here: this federation has trained before, or an "
+                "operator has cancelled its first run; the one that this client asks for starts "
+                "when an operator of the coordinator approves it (laser-vfl runs approve %s) or "
+                "asks for one of everybody (laser-vfl retrain)",
                 self._config.name,
             )
         else:

@@ -285,6 +285,12 @@ class CoordinatorService(CoordinatorServicer):
         await self._is_on_disk(self._publish_change())
         return pb.RejectRunResponse()
 
+    async def CancelRun(self, request: pb.CancelRunRequest, context: Any) -> pb.CancelRunResponse:
+        """Take back a run that is asked for, or end its alignment."""
+        run = self._federation.cancel(time.monotonic())
+        await self._is_on_disk(self._publish_change())
+        return pb.CancelRunResponse(run=run)
+
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.FederationStatus:
         """Tell how the federation stands."""
         check_on_roster(self._federation.roster)

@@ -44,6 +44,8 @@ from laser_vfl.core.errors import ContractError, LimitExceeded, MismatchError, N
 
 log = logging.getLogger(__name__)
 
+CANCELLED = "an operator cancelled it before it began to train"
+
 
 class Federation:
     """All that the coordinator knows. One instance lives as long as the daemon."""
@@ -200,6 +202,35 @@ class Federation:
         self._find_request(client).reject()
         log.info("the run that %s asks for was rejected", client)
 
+    def cancel(self, now: float) -> str:
+        """Cancel the run that is asked for or aligned; returns its id, if it has one by now.
+
+        Its clients are not concluded: they stay, and wait until an operator asks for a run.
+        """
+        run, alignment = self.run, self.alignments.current
+        if run is not None and run.membership is not None:
+            raise MismatchError(
+                f"run {run.id} trains already, and only a run that has not begun is cancelled",
+                hint="wait for its end; `laser-vfl status` shows how far it is",
+            )
+        if run is None and not self.alignments.is_for_run and not self.wanted:
+            raise MismatchError(
+                "no run is asked for or aligned", hint="`laser-vfl status` shows what is under way"
+            )
+        self._start.cancel()
+        id = ""
+        if run is not None:
+            self.run, id = None, run.id
+            self._observer.happened("given up", run, CANCELLED)
+        elif self.alignments.is_for_run and alignment is not None:
+            id = alignment.id
+            self.alignments.cancel(alignment, CANCELLED)
+        if id:
+            self._last_membership, self._last = None, EndedRun(id, reason=CANCELLED)
+        log.info("the next run was cancelled")
+        self.tick(now)
+        return id
+
     def tick(self, now: float) -> None:
         """Do whatever is due: drop silent clients, start a run, change or end it."""
         if now - self._ticked_at > self._policy.own_pause_s:
@@ -264,13 +295,13 @@ class Federation:
     def wanted(self) -> bool:
         """Whether a run is to start that has not started: somebody wants the first, or any is
         requested."""
-        is_first = not self._start.has_trained
-        return self._start.is_requested or (is_first and bool(self._requesting))
+        by_itself = not self._start.needs_operator
+        return self._start.is_requested or (by_itself and bool(self._requesting))
 
     @property
     def requests(self) -> tuple[str, ...]:
         """The clients that ask for a run which an operator has to approve."""
-        if self._start.is_requested or not self._start.has_trained:
+        if self._start.is_requested or not self._start.needs_operator:
             return ()
         return tuple(name for name in self._requesting if not self.registry[name].rejected)
 

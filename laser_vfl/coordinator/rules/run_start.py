@@ -69,6 +69,8 @@ class RunStart:
         self._roster = tuple(roster)
         self._rule = rule
         self._policy = policy
+        self._was_cancelled = False
+        """Whether an operator has cancelled the first run; it does not start by itself then."""
         self._configured_seed = seed
         self._new_seed = new_seed
         self._quorum_since: float | None = None
@@ -80,6 +82,11 @@ class RunStart:
     def is_requested(self) -> bool:
         """Whether a run has been requested that has not started yet."""
         return self.requested_seed is not None
+
+    @property
+    def needs_operator(self) -> bool:
+        """Whether the wish of a client alone starts no run."""
+        return self.has_trained or self._was_cancelled
 
     @property
     def seed(self) -> int:
@@ -106,9 +113,15 @@ class RunStart:
         """Drop the request for a run that failed; it is not tried again."""
         self.requested_seed, self.approved_for = None, ""
 
+    def cancel(self) -> None:
+        """An operator cancels the next run; another starts when an operator asks for one."""
+        self.withdraw()
+        self._was_cancelled = True
+
     def started(self) -> None:
         """A run has started: nothing is requested, and nobody is held back any more."""
         self.withdraw()
+        self._was_cancelled = False
         self._call_all_at_once()
 
     def finished(self) -> None:
@@ -191,6 +204,7 @@ class RunStart:
         return {
             "retrain_seed": self.requested_seed,
             "approved_for": self.approved_for,
+            "was_cancelled": self._was_cancelled,
             "has_trained": self.has_trained,
         }
 
@@ -198,4 +212,5 @@ class RunStart:
         """Take over what a snapshot holds; the release before did not write all of it."""
         self.requested_seed = stored["retrain_seed"]
         self.approved_for = stored.get("approved_for", "")
+        self._was_cancelled = stored.get("was_cancelled", False)
         self.has_trained |= stored.get("has_trained", has_trained)

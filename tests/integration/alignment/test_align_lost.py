@@ -1,5 +1,6 @@
 """A client that dies or falls silent in a ring: the others begin anew, and say so."""
 
+import json
 import signal
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,6 +10,7 @@ import pytest
 from align_tapped import Tapped
 
 from laser_vfl.core.errors import LaserError
+from laser_vfl.remote import operations
 from laser_vfl.remote.operations import approve_run
 from tests.support.daemons.dry_runs import (
     counts,
@@ -118,6 +120,56 @@ def test_a_dry_run_that_timed_out_ends_at_all_daemons(tapped: Tapped) -> None:
     tap.is_open.set()
     found = dry_run(tapped.clients["bank"], 60.0)
     assert found["members"] == ROSTER
+
+
+@pytest.mark.parametrize("has_trained", [False, True], ids=["the first run", "a later one"])
+def test_a_run_that_is_cancelled_ends_at_all_daemons(has_trained: bool, tapped: Tapped) -> None:
+    site, tap = tapped.site, tapped.taps["telco"]
+    coordinator = tapped.start_coordinator({"epochs": 1})
+    if has_trained:
+        tapped.start_all()
+        tapped.wait_served()
+        wait_for_activity(site, dict.fromkeys(ROSTER, "idle"))
+        for name in ROSTER:  # who comes anew has to be aligned in the ring
+            _add_somebody(site, name)
+        before = [len(_counted(site, name)) for name in ROSTER]
+        tap.held.clear()
+        tap.is_open.clear()
+        operations.retrain(coordinator.wait_ready(), site.operator_access())
+    else:
+        before = [0] * len(ROSTER)
+        tap.is_open.clear()
+        tapped.start_all()
+    assert tap.held.wait(30), "the ring has not come to telco"
+    run = operations.cancel_run(coordinator.wait_ready(), site.operator_access())
+    assert _what_happened(site)[-2:] == [("aligning", ROSTER), ("given up", ROSTER)]
+    for name in ROSTER:
+        tapped.clients[name].wait_for(f"alignment {run} has failed", times=1)
+    eventually(
+        lambda: [len(_counted(site, name)) for name in ROSTER] == before, "nobody is charged"
+    )
+    status = operations.coordinator_status(coordinator.wait_ready(), site.operator_access())
+    assert (status["wanted"], status["training"], status["last_run"]) == (False, False, run)
+    assert status["requests"] == ([] if has_trained else ROSTER)
+    assert all(not client["problem"] for client in status["clients"])
+
+    tap.is_open.set()
+    operations.retrain(coordinator.wait_ready(), site.operator_access())
+    eventually(lambda: _what_happened(site)[-1] == ("finished", ROSTER), "another run is trained")
+
+
+def _counted(site: Site, name: str) -> list[float]:
+    """Return the alignments that a client counts; those given back are negative."""
+    ledger = site.path / f"{name}-state" / "alignments.json"
+    times = json.loads(ledger.read_text()) if ledger.exists() else []
+    return [moment for moment in times if moment > 0]
+
+
+def _add_somebody(site: Site, name: str) -> None:
+    path = site.path / f"{name}_train.csv"
+    lines = path.read_text().splitlines()
+    new = ",".join(["nobody-yet", *lines[1].split(",")[1:]])
+    path.write_text("\n".join([*lines, new]) + "\n")
 
 
 def test_one_who_is_lost_for_good_is_waited_for_where_everybody_is_needed(tapped: Tapped) -> None:

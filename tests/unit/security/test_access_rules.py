@@ -29,6 +29,7 @@ ALLOWED = {
     "/laser_vfl.v1.Coordinator/Retrain": {COORDINATOR, OPERATOR},
     "/laser_vfl.v1.Coordinator/ApproveRun": {COORDINATOR, OPERATOR},
     "/laser_vfl.v1.Coordinator/RejectRun": {COORDINATOR, OPERATOR},
+    "/laser_vfl.v1.Coordinator/CancelRun": {COORDINATOR, OPERATOR},
     "/laser_vfl.v1.Coordinator/GetStatus": {COORDINATOR, OPERATOR, BANK, SHOP},
     "/laser_vfl.v1.Coordinator/Greet": {COORDINATOR, BANK, SHOP},
     "/laser_vfl.v1.Peer/Greet": {BANK, SHOP},

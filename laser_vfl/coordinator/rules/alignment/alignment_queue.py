@@ -192,18 +192,27 @@ class Alignments:
             return
         log.warning("%s", reason)
         self._observer.happened("refused", alignment, reason)
-        self.current = None
         if alignment.purpose is AlignmentPurpose.RUN and alignment.is_based:
             self._unusable.add(alignment.run)
-        self._refused[alignment.id] = reason
-        if len(self._refused) > MAX_REFUSED:
-            del self._refused[next(iter(self._refused))]
+        self._end(alignment, reason)
         if alignment.purpose is AlignmentPurpose.UNALIGNED_IDS:
             self._no_unaligned_before = now + self._policy.after_refusal_s
         elif alignment.purpose is AlignmentPurpose.DRY_RUN:
             self.refused_dry_run = RefusedDryRun(alignment.number, reason)
             self._note_failed(alignment, now)
             self._answered(alignment)
+
+    def cancel(self, alignment: Alignment, reason: str) -> None:
+        """End that of a run for everybody, though nobody has failed in it."""
+        self._observer.happened("given up", alignment, reason)
+        self._end(alignment, reason)
+
+    def _end(self, alignment: Alignment, reason: str) -> None:
+        """Take it as ended, for a reason that its members hear when they ask for it."""
+        self.current = None
+        self._refused[alignment.id] = reason
+        if len(self._refused) > MAX_REFUSED:
+            del self._refused[next(iter(self._refused))]
 
     def pause_s(self, client: str, now: float) -> float:
         """Return how long a client waits before there is another dry run for it."""

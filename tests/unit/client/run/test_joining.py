@@ -100,6 +100,7 @@ class JoinHooks:
         self.attended = []
         self.refused = []
         self.num_given_up = 0
+        self.num_unwanted = 0
         self._outcomes = list(outcomes)
         self._record = record
 
@@ -122,6 +123,12 @@ class JoinHooks:
 
     def hear_refused(self, number, reason):
         self.refused.append((number, reason))
+
+    def run_unwanted(self):
+        self.num_unwanted += 1
+
+    def hear_own_request(self, state):
+        pass
 
     async def run_given_up(self):
         self.num_given_up += 1
@@ -312,3 +319,15 @@ def test_a_client_that_came_back_too_often_waits_as_long_as_it_is_told():
     )
     assert joined.record.run == "run-1"
     assert not session.refusals_left
+
+
+def test_a_run_that_was_cancelled_is_waited_for_again():
+    pending = pb.REQUEST_STATE_PENDING
+    cancelled = pb.Directive(gathering=pb.Gathering(own_request=pending))
+    session = Session(called("alignment-1"), cancelled, cancelled, called("alignment-2"), STOPPED)
+    refused = AlignmentRefused("an operator cancelled it")
+    hooks = JoinHooks(refused, refused)
+    join_until_stopped(session, hooks)
+    assert hooks.attended == ["alignment-1", "alignment-2"]
+    assert hooks.num_unwanted == 1
+    assert not session.refusals

@@ -54,6 +54,9 @@ class Alignments:
     def __init__(self, outcome):
         self._outcome = outcome
 
+    async def prepare(self):
+        pass
+
     async def attend(self, call, scheme, roster):
         if isinstance(self._outcome, Exception):
             raise self._outcome
