@@ -10,14 +10,13 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from laser_vfl.core.release import __version__
+from laser_vfl.transport.protobuf_fields import field_head, read_varint
 from laser_vfl.transport.protocol import PROTOCOL_VERSION
 from laser_vfl.v1 import peer_pb2
 from laser_vfl.v1.coordinator_pb2 import GreetRequest
 
 _SERVICE = "laser_vfl.v1.Peer"
 _MORE_FIELD, _TENSOR_FIELD = peer_pb2.Frame.MORE_FIELD_NUMBER, peer_pb2.Frame.TENSOR_FIELD_NUMBER
-_MORE = bytes([_MORE_FIELD << 3 | 2])
-"""The tag of `more` in a serialised frame: something with a length."""
 
 MAX_FRAMES = 32
 """So many frames travel in one message at most."""
@@ -64,18 +63,10 @@ def _serialising(serialise: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
 def together(frames: Sequence[bytes]) -> bytes:
     """Return one message with serialised frames, for the first to have the others as `more`."""
     first, *others = frames
-    # A field that is appended to a serialised message belongs to it.
-    return b"".join([first, *(part for other in others for part in _as_more(other))])
-
-
-def _as_more(frame: bytes) -> tuple[bytes, bytes]:
-    """Return what stands before a frame as a further one of a message, and the frame."""
-    length, head = len(frame), bytearray(_MORE)
-    while length > 0x7F:
-        head.append(length & 0x7F | 0x80)
-        length >>= 7
-    head.append(length)
-    return bytes(head), frame
+    parts = [first]
+    for other in others:  # a field that is appended to a serialised message belongs to it
+        parts += [field_head(_MORE_FIELD, len(other)), other]
+    return b"".join(parts)
 
 
 def apart(message: peer_pb2.Frame) -> list[peer_pb2.Frame]:
@@ -98,16 +89,16 @@ def _has_few_parts(data: memoryview, max_more: int) -> bool:
     at = num_fields = num_more = 0
     try:
         while at < len(data):
-            tag, at = _varint(data, at)
+            tag, at = read_varint(data, at)
             field, wire_type = tag >> 3, tag & 7
             num_more += field == _MORE_FIELD
             num_fields += 1
             if num_more > max_more or num_fields - num_more > MAX_FIELDS:
                 return False
             if wire_type == 0:
-                _, at = _varint(data, at)
+                _, at = read_varint(data, at)
             elif wire_type == 2:
-                length, at = _varint(data, at)
+                length, at = read_varint(data, at)
                 part = data[at : at + length]
                 if field in (_MORE_FIELD, _TENSOR_FIELD) and not _has_few_parts(part, 0):
                     return False
@@ -119,17 +110,6 @@ def _has_few_parts(data: memoryview, max_more: int) -> bool:
     except IndexError:
         return False
     return at == len(data)
-
-
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """Return the number that begins at a place, and where it ends."""
-    number = shift = 0
-    while True:
-        byte = data[at]
-        number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80 or shift > 63:
-            return number, at
 
 
 def open_exchange(channel: grpc.aio.Channel) -> Any:

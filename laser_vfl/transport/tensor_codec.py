@@ -12,7 +12,8 @@ import torch
 from laser_vfl.core.errors import ContractError
 from laser_vfl.core.training.row_rounding import INT4, LEVELS, Codes, RoundedRows, rounded
 from laser_vfl.transport.message_limits import SCALE_BYTES, row_bytes
-from laser_vfl.v1 import tensor_pb2
+from laser_vfl.transport.protobuf_fields import field_head
+from laser_vfl.v1 import peer_pb2, tensor_pb2
 
 _DTYPES: dict["tensor_pb2.DType.ValueType", torch.dtype] = {
     tensor_pb2.DTYPE_FLOAT32: torch.float32,
@@ -57,23 +58,30 @@ def encode_tensor(
 
     `thresholds` decide how rows of integers are rounded; without them, to the nearest.
     """
-    if dtype in LEVELS:
-        message = tensor_pb2.Tensor() if message is None else message
-        message.dtype = _CODES[dtype]
-        message.shape.extend(tensor.shape)
-        thresholds_rc = None if thresholds is None else thresholds.numpy()
-        rows = rounded(tensor.detach().float().cpu().numpy(), dtype, thresholds_rc)
-        message.data = rows.scale_bits_r.tobytes() + _packed(rows.codes_rc, dtype)
-        return message
-    if tensor.dtype is not dtype or tensor.device.type != "cpu":
-        tensor = tensor.detach().to(device="cpu", dtype=dtype)
     message = tensor_pb2.Tensor() if message is None else message
     message.dtype = _CODES[dtype]
     message.shape.extend(tensor.shape)
-    if dtype is torch.bfloat16:  # which numpy does not have
-        tensor = tensor.contiguous().view(torch.int16)
-    message.data = tensor.detach().numpy().tobytes()
+    message.data = bytes(_numbers(tensor, dtype, thresholds))
     return message
+
+
+def serialised_frame(
+    frame: peer_pb2.Frame,
+    tensor: torch.Tensor,
+    dtype: torch.dtype,
+    thresholds: torch.Tensor | None = None,
+) -> bytes:
+    """Return a frame that has no tensor yet as a message with this one.
+
+    `encode_tensor` and serialising give the same, and copy the numbers three times.
+    """
+    form = tensor_pb2.Tensor(dtype=_CODES[dtype], shape=tensor.shape).SerializeToString()
+    numbers = _numbers(tensor, dtype, thresholds)
+    before_numbers = field_head(tensor_pb2.Tensor.DATA_FIELD_NUMBER, len(numbers))
+    num_bytes = len(form) + len(before_numbers) + len(numbers)
+    before_tensor = field_head(peer_pb2.Frame.TENSOR_FIELD_NUMBER, num_bytes)
+    # A field that is appended to a serialised message belongs to it.
+    return b"".join([frame.SerializeToString(), before_tensor, form, before_numbers, numbers])
 
 
 def decode_tensor(message: tensor_pb2.Tensor, expected: TensorSpec) -> torch.Tensor:
@@ -96,6 +104,20 @@ def decode_array(message: tensor_pb2.Tensor, expected: TensorSpec) -> npt.NDArra
     if expected.dtype is not torch.float32:
         return decode_tensor(message, expected).numpy()
     return np.frombuffer(_checked(message, expected), np.float32).reshape(expected.shape)
+
+
+def _numbers(
+    tensor: torch.Tensor, dtype: torch.dtype, thresholds: torch.Tensor | None
+) -> bytes | memoryview:
+    """Return the numbers of a tensor as they travel; where possible, as they lie in memory."""
+    if dtype in LEVELS:
+        thresholds_rc = None if thresholds is None else thresholds.numpy()
+        rows = rounded(tensor.detach().float().cpu().numpy(), dtype, thresholds_rc)
+        return rows.scale_bits_r.tobytes() + _packed(rows.codes_rc, dtype)
+    tensor = tensor.detach().to(device="cpu", dtype=dtype).contiguous()
+    if dtype is torch.bfloat16:  # which numpy does not have
+        tensor = tensor.view(torch.int16)
+    return tensor.numpy().reshape(-1).view(np.uint8).data
 
 
 def _packed(codes_rc: Codes, dtype: torch.dtype) -> bytes:

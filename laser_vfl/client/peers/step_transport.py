@@ -31,7 +31,7 @@ from laser_vfl.core.training.gradients import (
 )
 from laser_vfl.core.training.learner import Learner
 from laser_vfl.core.training.row_rounding import LEVELS, RowRounding
-from laser_vfl.transport.tensor_codec import TensorSpec, decode_tensor, encode_tensor
+from laser_vfl.transport.tensor_codec import TensorSpec, decode_tensor, serialised_frame
 from laser_vfl.v1 import peer_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -221,9 +221,10 @@ class PeerTransport:
     def send_gradients(self, plan: Plan, gradient_bpd: torch.Tensor) -> None:
         """Send each peer the gradient of its representation, masked if the run masks them."""
         kind = pb.FRAME_KIND_GRADIENT
-        thresholds_bd = self._form.thresholds(plan, kind, *gradient_bpd[:, 0].shape)
+        gradient_pbd = gradient_bpd.transpose(0, 1).contiguous()  # each peer's lies together
+        thresholds_bd = self._form.thresholds(plan, kind, *gradient_pbd[0].shape)
         for share in plan.shares:
-            gradient_bd = gradient_bpd[:, plan.blocks.index(share.peer)]
+            gradient_bd = gradient_pbd[plan.blocks.index(share.peer)]
             if self._form.masks_gradients:
                 frame = self._masked_frame(plan, share, gradient_bd)
             else:
@@ -336,9 +337,7 @@ class PeerTransport:
         gradient_rd = rows_at(gradient_bd, share.positions)
         self._check_own(kind, plan.step, gradient_rd)
         masked_rd = quantised(gradient_rd).add_(torch.from_numpy(mask_rd))
-        frame = tagged(self._view, kind, plan.step)
-        encode_tensor(masked_rd, torch.int64, frame.tensor)
-        return frame.SerializeToString()
+        return serialised_frame(tagged(self._view, kind, plan.step), masked_rd, torch.int64)
 
     def _gather_masked(self, plan: Plan, width: int) -> torch.Tensor:
         """Wait for the masked gradients of all peers with a head and return their sum.
@@ -417,8 +416,7 @@ class PeerTransport:
     ) -> bytes:
         self._check_own(kind, step, rows_rd)
         frame = tagged(self._view, kind, step)
-        encode_tensor(rows_rd, self._form.dtype, frame.tensor, thresholds=thresholds_rd)
-        return frame.SerializeToString()
+        return serialised_frame(frame, rows_rd, self._form.dtype, thresholds_rd)
 
     def _check_own(self, kind: Kind, step: int, rows_rd: torch.Tensor) -> None:
         if self._bounds.unfit_to_send(rows_rd.numpy()) is not None:

@@ -29,7 +29,7 @@ class StepContext:
 
     def inputs(self, plan: Plan) -> torch.Tensor:
         """Return the features of a step's rows, on the device."""
-        return self.host.to_device(self.table.inputs[torch.from_numpy(plan.rows)])
+        return self.host.to_device(self.table.inputs.index_select(0, torch.from_numpy(plan.rows)))
 
     def labels(self, plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the targets of a step's rows and their weights, on the device."""
@@ -37,8 +37,8 @@ class StepContext:
         assert self.table.label_weights is not None
         rows = torch.from_numpy(plan.rows)
         return (
-            self.host.to_device(self.table.targets[rows]),
-            self.host.to_device(self.table.label_weights[rows]),
+            self.host.to_device(self.table.targets.index_select(0, rows)),
+            self.host.to_device(self.table.label_weights.index_select(0, rows)),
         )
 
     def gather(self, plan: Plan, own_bd: torch.Tensor, phase: Phase) -> torch.Tensor:

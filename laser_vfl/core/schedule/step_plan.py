@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 import numpy as np
 import numpy.typing as npt
@@ -84,8 +86,7 @@ def plan_step(
     observed_sets = [observed for observed, *_ in segments]
     masks = [used for _, used, _ in segments]
     rows = [alignment.rows[segment.group][segment.places] for *_, segment in segments]
-    union = int(np.bitwise_or.reduce(np.array(masks, dtype=np.uint64)))
-    blocks = clients_in(union)
+    blocks = clients_in(reduce(or_, masks))
     shares = tuple(_share(peer, masks, sizes) for peer in blocks if peer != client)
     return Plan(
         step=step.number,

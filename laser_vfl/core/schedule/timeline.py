@@ -66,6 +66,7 @@ class Timeline:
             TimelineStage("training", "training", num_exchanges + num_local, num_training),
         )
         self.stages = tuple(stage for stage in every if stage.num_steps or stage.kind == "training")
+        self._training_begins = num_exchanges + num_local
 
     def step(self, number: int) -> ScheduledStep:
         """Return what step `number` of the run is."""
@@ -86,7 +87,7 @@ class Timeline:
         That is `pipeline` steps before it. None is under way at a checkpoint, nor when training
         begins, nor before.
         """
-        begun = next(stage.first for stage in self.stages if stage.kind == "training")
+        begun = self._training_begins
         if number < begun:
             return number
         drained = number - number % self._drained_every

@@ -17,4 +17,5 @@ def without_compiler(kind: type[torch.optim.Optimizer]) -> Any:
     """Return a class that computes the same, free of what tells the compiler to stay out."""
     plain = {name: inspect.unwrap(getattr(kind, name)) for name in _WRAPPED}
     plain["step"] = torch.no_grad()(plain["step"])
+    plain["step"].hooked = True  # or torch wraps it in what notes each step for its profiler
     return type(kind.__name__, (kind,), plain)

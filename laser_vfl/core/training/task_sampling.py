@@ -126,9 +126,7 @@ def _lowest_ranked(
     """
     ranked = np.where(present_bp[:, None, :], words_btp >> np.uint64(1), np.uint64(2**64 - 1))
     ranked[:, :, own] = 0
-    order = np.argsort(ranked, axis=2, kind="stable")
-    rank = np.empty_like(order)
-    np.put_along_axis(rank, order, np.arange(order.shape[2])[None, None, :], axis=2)
+    rank = ranked.argsort(axis=2, kind="stable").argsort(axis=2, kind="stable")
     sizes_t = np.arange(1, words_btp.shape[1] + 1)
     return (rank < sizes_t[None, :, None]) & present_bp[:, None, :]
 
@@ -182,14 +180,17 @@ def _tasks(
 ) -> Tasks:
     num_rows, num_tasks, _ = member_btp.shape
     sizes_t = np.arange(1, num_tasks + 1)
-    averaging_btp = (member_btp / sizes_t[None, :, None]).astype(np.float32)
-    real_bt = sizes_t[None, :] <= num_present_b[:, None]
-    sample_bt = np.broadcast_to(np.arange(num_rows)[:, None], real_bt.shape)
+    averaging_btp = member_btp * (1 / sizes_t).astype(np.float32)[:, None]
+    kept_n, sample_n = None, np.arange(num_rows).repeat(num_tasks)
+    weight_n = weight_bt.astype(np.float32).ravel()
+    if num_present_b.min() < num_tasks:
+        kept_n = np.flatnonzero(sizes_t <= num_present_b[:, None])
+        sample_n, weight_n = sample_n[kept_n], weight_n[kept_n]
     return Tasks(
         averaging_btp=torch.from_numpy(averaging_btp),
-        kept_n=None if real_bt.all() else torch.from_numpy(np.flatnonzero(real_bt)),
-        sample_n=torch.from_numpy(sample_bt[real_bt]),
-        weight_n=torch.from_numpy(weight_bt[real_bt].astype(np.float32)),
+        kept_n=None if kept_n is None else torch.from_numpy(kept_n),
+        sample_n=torch.from_numpy(sample_n),
+        weight_n=torch.from_numpy(weight_n),
     )
 
 

@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 from laser_vfl.core.errors import ContractError
 from laser_vfl.core.training.gradients import received
 from laser_vfl.core.training.row_rounding import INT4
-from laser_vfl.transport.tensor_codec import TensorSpec, decode_tensor, encode_tensor
-from laser_vfl.v1 import tensor_pb2
+from laser_vfl.transport.tensor_codec import (
+    TensorSpec,
+    decode_tensor,
+    encode_tensor,
+    serialised_frame,
+)
+from laser_vfl.v1 import peer_pb2, tensor_pb2
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 SPEC = TensorSpec((2, 3), torch.float32)
@@ -92,6 +97,26 @@ def test_rows_of_integers_come_back_as_they_were_rounded(num_rows, width, dtype,
     got = decode_tensor(tensor_pb2.Tensor.FromString(sent), TensorSpec((num_rows, width), dtype))
     assert torch.equal(got, received(rows, dtype, thresholds))
     assert torch.equal(across(rows, dtype), received(rows, dtype))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 40),
+    st.integers(1, 40),
+    st.sampled_from([*DTYPES, torch.int8, INT4, torch.int64]),
+    st.booleans(),
+)
+def test_a_frame_that_is_put_together_is_the_one_that_protobuf_writes(
+    num_rows, width, dtype, is_strided
+):
+    rows = torch.arange(2.0 * num_rows * width).reshape(2 * num_rows, width)
+    rows = rows[::2] if is_strided else rows[:num_rows]
+    frame = peer_pb2.Frame(run="run", generation=3, step=300, sender="bank", incarnation=2**60)
+    together = serialised_frame(frame, rows, dtype)
+    encode_tensor(rows, dtype, frame.tensor)
+    assert peer_pb2.Frame.FromString(together) == frame
+    if num_rows:
+        assert together == frame.SerializeToString()
 
 
 def message(dtype=tensor_pb2.DTYPE_FLOAT32, shape=(2, 3), data=bytes(24)):
