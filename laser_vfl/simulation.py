@@ -163,12 +163,13 @@ class Simulation:
         private = self._private_labels(name)
         num_outputs = labels.num_outputs if labels else 0
         parts = ModelParts(
-            lambda shape: build_representation(
+            lambda shape, form: build_representation(
                 representation,
                 input_shape=shape,
                 representation_dim=width,
                 hidden=hidden,
                 options=self._options[0],
+                form=form,
             ),
             lambda: build_fusion(
                 fusion, representation_dim=width, num_outputs=num_outputs, options=self._options[1]
@@ -176,6 +177,7 @@ class Simulation:
             encoding.input_shape,
             num_outputs,
             labels.classes if labels else (),
+            encoding.form,
         )
         context = FederationContext(
             client, len(self.roster), self._heads, self.settings, alignment.groups
@@ -193,7 +195,7 @@ class Simulation:
             optimizer=self._optimizer,
             label_noise=private.noise(labels) if private and labels else None,
             method=method,
-            scratch=method.preparation.state(context, alignment),
+            scratch=method.preparation.state(context, alignment, encoding.form),
         )
         inputs = torch.from_numpy(encoding.apply(table))
         if labels is None or not has_head:

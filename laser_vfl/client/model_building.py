@@ -16,6 +16,7 @@ from laser_vfl.core.method import Method, ModelParts
 from laser_vfl.core.privacy.keystream import subkey
 from laser_vfl.core.privacy.noise import Release
 from laser_vfl.core.subsets import has, mask_of
+from laser_vfl.core.table_form import TableForm
 from laser_vfl.core.training.layer_randomness import borrowed_generator, initial_randomness
 from laser_vfl.core.training.learner import Learner, OptimizerSettings
 from laser_vfl.methods.profiles import DEFAULT_METHOD
@@ -33,9 +34,8 @@ def check_noise(config: ClientConfig, block: Block, own: OwnModels = NO_MODELS) 
     if own.representation is None and ":" in model.representation and width is None:
         return
     if config.privacy.noise:
-        shape = block.encoding.input_shape
         with borrowed_generator(), placed(config.where("model.representation")):
-            representation = _parts(config, block, width or 1, own).representation(shape)
+            representation = _parts(config, block, width or 1, own).of_block()
         _check_noise(config, representation)
 
 
@@ -99,7 +99,9 @@ def build_learner(
         release=release_of(config.privacy.clip, config.privacy.noise, own_key),
         label_noise=block.label_noise,
         method=method,
-        scratch=method.preparation.state(context, alignment) if alignment else None,
+        scratch=method.preparation.state(context, alignment, block.encoding.form)
+        if alignment
+        else None,
     )
 
 
@@ -112,18 +114,17 @@ def release_of(clip: float | None, noise: float, own_key: bytes) -> Release | No
 
 def _parts(config: ClientConfig, block: Block, width: int, own: OwnModels) -> ModelParts:
     """Return how to build what the configuration names."""
-    shape = block.encoding.input_shape
     model = config.model.model_dump()
-    return model_parts(model, own, width=width, input_shape=shape, labels=block.labels)
+    return model_parts(model, own, width=width, encoding=block.encoding, labels=block.labels)
 
 
 def _checked(config: ClientConfig, parts: ModelParts, width: int) -> ModelParts:
     """Return these parts with checks: each model is checked when it is built."""
 
-    def representation(input_shape: tuple[int, ...]) -> nn.Module:
+    def representation(input_shape: tuple[int, ...], form: TableForm | None) -> nn.Module:
         with placed(config.where("model.representation")):
-            built = parts.representation(input_shape)
-            check_representation(built, input_shape, width)
+            built = parts.representation(input_shape, form)
+            check_representation(built, (form.width,) if form else input_shape, width)
         _check_noise(config, built)
         return built
 

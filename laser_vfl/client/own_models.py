@@ -11,7 +11,9 @@ from torch import nn
 from laser_vfl.client.config import ModelConfig
 from laser_vfl.core.errors import DataError, quoted
 from laser_vfl.core.method import ModelParts
-from laser_vfl.data import LabelEncoding
+from laser_vfl.core.table_form import TableForm
+from laser_vfl.core.table_rows import reads_block
+from laser_vfl.data import Encoding, LabelEncoding
 from laser_vfl.models import build_fusion, build_representation
 
 
@@ -86,7 +88,7 @@ def model_parts(
     own: OwnModels,
     *,
     width: int,
-    input_shape: tuple[int, ...],
+    encoding: Encoding,
     labels: LabelEncoding | None,
 ) -> ModelParts:
     """Return how to build the models of a client.
@@ -95,15 +97,16 @@ def model_parts(
     """
     num_outputs = labels.num_outputs if labels else 0
 
-    def representation(shape: tuple[int, ...]) -> nn.Module:
+    def representation(shape: tuple[int, ...], form: TableForm | None) -> nn.Module:
         if own.representation is not None:
-            return copy.deepcopy(own.representation)
+            return reads_block(copy.deepcopy(own.representation), form)
         return build_representation(
             model["representation"],
             input_shape=shape,
             representation_dim=width,
             hidden=model["hidden"],
             options=model["representation_options"],
+            form=form,
         )
 
     def fusion() -> nn.Module:
@@ -117,4 +120,5 @@ def model_parts(
         )
 
     classes = labels.classes if labels else ()
-    return ModelParts(representation, fusion, input_shape, num_outputs, classes)
+    shape, form = encoding.input_shape, encoding.form
+    return ModelParts(representation, fusion, shape, num_outputs, classes, form)

@@ -20,6 +20,7 @@ from laser_vfl.core.preparation import Preparation
 from laser_vfl.core.randomness import RandomStream, random_words
 from laser_vfl.core.schedule.step_plan import Plan
 from laser_vfl.core.subsets import mask_of
+from laser_vfl.core.table_form import TableForm
 from laser_vfl.core.training.fusion import Task, fused_representations
 from laser_vfl.core.training.task_sampling import Tasks
 
@@ -33,14 +34,21 @@ Answers = Mapping[int, tuple[npt.NDArray[np.integer[Any]] | slice, Rows]]
 class ModelParts:
     """How to build one client's models: the plain ones that its configuration names."""
 
-    representation: Callable[[tuple[int, ...]], nn.Module]
-    """Given the shape of a row."""
+    representation: Callable[[tuple[int, ...], TableForm | None], nn.Module]
+    """Given the shape of a flat row, and how rows stand in memory if that is another one."""
     fusion: Callable[[], nn.Module]
     input_shape: tuple[int, ...]
+    """Of a row of the block, with categories one-hot."""
     num_outputs: int
     """Of the head; 0 without one."""
     classes: tuple[str, ...] = ()
     """What a head decides between; none for regression."""
+    form: TableForm | None = None
+    """How a row of the block stands in memory; None for one of several dimensions."""
+
+    def of_block(self) -> nn.Module:
+        """Build a representation model that takes rows of the block as they are in memory."""
+        return self.representation(self.input_shape, self.form)
 
 
 class BlockUse:
@@ -79,7 +87,7 @@ class ModelUse:
 
     def representation(self, parts: ModelParts, context: FederationContext) -> nn.Module:
         """Build the representation model."""
-        return parts.representation(parts.input_shape)
+        return parts.of_block()
 
     def fusion(self, parts: ModelParts, context: FederationContext) -> nn.Module:
         """Build the head."""

@@ -15,6 +15,7 @@ from torch import nn
 from laser_vfl.core.alignment import ClientAlignment, Group
 from laser_vfl.core.federation_context import FederationContext
 from laser_vfl.core.settings import AlgorithmSettings
+from laser_vfl.core.table_form import TableForm
 
 KeyOf = Callable[[int], bytes]
 """Returns the key that a client shares with a peer."""
@@ -88,9 +89,15 @@ class Preparation:
         return 0
 
     def state(
-        self, context: FederationContext, alignment: ClientAlignment
+        self,
+        context: FederationContext,
+        alignment: ClientAlignment,
+        form: TableForm | None = None,
     ) -> PreparationState | None:
-        """Build what a client keeps of these stages, before anything has been exchanged."""
+        """Build what a client keeps of these stages, before anything has been exchanged.
+
+        `form` says how rows of its block stand in memory; None for rows of several dimensions.
+        """
         return None
 
     def local_loss(

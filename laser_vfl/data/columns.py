@@ -1,4 +1,4 @@
-"""The encoding of one column of a table: a standardised number, or one column per value."""
+"""The encoding of one column of a table: a standardised number, or the code of a value."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +18,16 @@ RARE_SHARE = 0.005
 
 
 class ColumnEncoding(Protocol):
-    """How one column of the table becomes `width` columns of the block."""
+    """How one column of the table becomes numbers and codes."""
 
     @property
     def name(self) -> str: ...
     @property
-    def width(self) -> int: ...
+    def order(self) -> tuple[int, ...]:
+        """What it becomes, as in `TableForm`: 0 for a number, or the cardinality of a category."""
+
     def write(self, column: pl.Series, out: npt.NDArray[np.float32], path: Path) -> None:
-        """Fill `out`, (rows, width) and zero, with the encoded column."""
+        """Fill `out`, (rows, parts) and zero, with the encoded column."""
 
     def to_json(self) -> dict[str, Any]: ...
 
@@ -63,8 +65,8 @@ class Number:
     deviation: float
 
     @property
-    def width(self) -> int:
-        return 1
+    def order(self) -> tuple[int, ...]:
+        return (0,)
 
     def write(self, column: pl.Series, out: npt.NDArray[np.float32], path: Path) -> None:
         if self.kind == "empty":  # nothing was learnt of this column, whatever it holds now
@@ -84,25 +86,25 @@ class Number:
 
 @dataclass(frozen=True)
 class Category:
-    """One column per frequent value, and a last one for rare, unseen and missing values."""
+    """A code for each frequent value, and a last one for rare, unseen and missing values."""
 
     name: str
     values: tuple[str, ...]
 
     @property
-    def width(self) -> int:
-        return len(self.values) + 1
+    def order(self) -> tuple[int, ...]:
+        return (len(self.values) + 1,)
 
     def write(self, column: pl.Series, out: npt.NDArray[np.float32], path: Path) -> None:
         kind_of(column, untyped=False, path=path)  # refuses lists and the like
         other = len(self.values)
         if column.dtype == pl.Null or not self.values:
-            out[:, other] = 1
+            out[:] = other
             return
         places = column.cast(pl.String).replace_strict(
             list(self.values), list(range(other)), default=other, return_dtype=pl.Int64
         )
-        out[np.arange(len(column)), places.fill_null(other).to_numpy()] = 1
+        out[:, 0] = places.fill_null(other).to_numpy()
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "kind": "text", "values": list(self.values)}

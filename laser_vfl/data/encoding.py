@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from laser_vfl.core.errors import DataError
+from laser_vfl.core.table_form import TableForm
 from laser_vfl.data.columns import Category, ColumnEncoding, column_from_json, fit_column
 from laser_vfl.data.standardisation import Standardisation, first_infinite_row
 from laser_vfl.data.tables import Table, require_excluded, require_names
@@ -17,7 +19,7 @@ from laser_vfl.data.tables import Table, require_excluded, require_names
 
 @dataclass(frozen=True, eq=False)
 class Encoding:
-    """Turns the raw features of a table into the float32 block that a model takes."""
+    """Turns the raw features of a table into the float32 block that models read."""
 
     block: "_Columns | _Array"
 
@@ -29,12 +31,23 @@ class Encoding:
         return cls(_Array.fit(table.features, table.path, table.spec.scaling))
 
     def apply(self, table: Table) -> npt.NDArray[np.float32]:
-        """Return the block, (rows, *input_shape), C-contiguous."""
+        """Return the block, (rows, *row_shape), C-contiguous."""
         return self.block.apply(table)
 
     @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of a row in memory."""
+        return self.block.row_shape
+
+    @property
+    def form(self) -> TableForm | None:
+        """Where a row has its numbers and codes; None for a row of several dimensions."""
+        return self.block.form
+
+    @property
     def input_shape(self) -> tuple[int, ...]:
-        return self.block.input_shape
+        """The shape of a row for a model that takes categories one-hot."""
+        return self.row_shape if self.form is None else (self.form.flat_width,)
 
     @property
     def column_names(self) -> tuple[str, ...] | None:
@@ -77,9 +90,13 @@ class _Columns:
             )
         )
 
+    @cached_property
+    def form(self) -> TableForm:
+        return TableForm(tuple(part for column in self.columns for part in column.order))
+
     @property
-    def input_shape(self) -> tuple[int, ...]:
-        return (sum(column.width for column in self.columns),)
+    def row_shape(self) -> tuple[int, ...]:
+        return (self.form.width,)
 
     @property
     def column_names(self) -> tuple[str, ...] | None:
@@ -95,12 +112,16 @@ class _Columns:
             raise _other_form(table.path, "an array", "columns")
         names = [column.name for column in self.columns]
         require_names(names, frame.columns, table.path, "feature column")
-        out = np.zeros((len(table), *self.input_shape), dtype=np.float32)
-        start = 0
+        out = np.zeros((len(table), *self.row_shape), dtype=np.float32)
+        number, code = 0, self.form.num_numbers
         for column in self.columns:
-            stop = start + column.width
-            column.write(frame[column.name], out[:, start:stop], table.path)
-            start = stop
+            if any(column.order):
+                column.write(frame[column.name], out[:, code : code + 1], table.path)
+                code += 1
+            else:
+                stop = number + len(column.order)
+                column.write(frame[column.name], out[:, number:stop], table.path)
+                number = stop
         return out
 
     def to_json(self) -> dict[str, Any]:
@@ -111,10 +132,14 @@ class _Columns:
 class _Array:
     """An array block: (n, f) by column, (n, t, f) by feature, (n, c, h, w) by channel."""
 
-    input_shape: tuple[int, ...]
+    row_shape: tuple[int, ...]
     standard: Standardisation
     column_names: None = None
     text_columns: tuple[()] = ()
+
+    @property
+    def form(self) -> TableForm | None:
+        return TableForm.of_numbers(self.row_shape[0]) if len(self.row_shape) == 1 else None
 
     @classmethod
     def fit(cls, array: npt.NDArray[Any], path: Path, scaling: str) -> "_Array":
@@ -128,9 +153,9 @@ class _Array:
         array = table.features
         if isinstance(array, pl.DataFrame):
             raise _other_form(table.path, "columns", "an array")
-        if array.shape[1:] != self.input_shape:
+        if array.shape[1:] != self.row_shape:
             raise DataError(
-                f"a row has the shape {array.shape[1:]}, in training it was {self.input_shape}",
+                f"a row has the shape {array.shape[1:]}, in training it was {self.row_shape}",
                 hint="save the block as it was for training",
                 where=str(table.path),
             )
@@ -140,7 +165,7 @@ class _Array:
     def to_json(self) -> dict[str, Any]:
         return {
             "block": "array",
-            "input_shape": list(self.input_shape),
+            "input_shape": list(self.row_shape),
             "axis": self.standard.axis,
             "mean": self.standard.mean.tolist(),
             "deviation": self.standard.deviation.tolist(),

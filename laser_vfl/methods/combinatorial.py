@@ -39,7 +39,7 @@ class SubsetModels(ModelUse):
         if refusal := _PROFILE.refusal(context.num_clients):
             why, hint = refusal
             raise MismatchError(why, hint=hint)
-        return OfSubsets(context, lambda: parts.representation(parts.input_shape))
+        return OfSubsets(context, parts.of_block)
 
     def fusion(self, parts: ModelParts, context: FederationContext) -> nn.Module:
         """Build a head for each subset."""

@@ -6,8 +6,10 @@ from typing import TypeVar
 from torch import nn
 
 from laser_vfl.core.errors import ConfigError
+from laser_vfl.core.table_form import TableForm
+from laser_vfl.core.table_rows import reads_block
 from laser_vfl.models.builtin_models import Lstm, RandomShift, ResNet18, flat_mlp, mlp
-from laser_vfl.models.factory import call_factory, import_factory
+from laser_vfl.models.factory import call_factory, import_factory, takes_argument
 
 T = TypeVar("T")
 Shape = tuple[int, ...]
@@ -20,16 +22,30 @@ def build_representation(
     representation_dim: int,
     hidden: Sequence[int],
     options: Mapping[str, object],
+    form: TableForm | None = None,
 ) -> nn.Module:
-    """Build the representation model f_k; `hidden` is for `mlp`, the others have their options."""
+    """Build the representation model f_k; `hidden` is for `mlp`, the others have their options.
+
+    `input_shape` is that of a flat row. With a `form`, the model takes rows as they are in memory:
+    what has the attribute `takes_table` gets a `TableBatch`, and every other model flat rows. A
+    factory of the user's own is given the form if it has a parameter of that name; it is None for
+    rows of more than one dimension.
+    """
+    if form is None and len(input_shape) == 1:
+        form = TableForm.of_numbers(input_shape[0])
     if ":" in name:
-        given = {"input_shape": input_shape, "representation_dim": representation_dim}
-        return call_factory(name, given, options)
+        given: dict[str, object] = {
+            "input_shape": input_shape,
+            "representation_dim": representation_dim,
+        }
+        if takes_argument(name, "form"):
+            given["form"] = form
+        return reads_block(call_factory(name, given, options), form)
     build = _named(name, _REPRESENTATIONS, "representation model")
     taken = Options(name, options)
     module = build(input_shape, representation_dim, hidden, taken)
     taken.refuse_unknown()
-    return module
+    return reads_block(module, form)
 
 
 def build_fusion(

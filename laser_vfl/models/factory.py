@@ -48,6 +48,14 @@ def call_factory(
     return module
 
 
+def takes_argument(name: str, argument: str) -> bool:
+    """Tell whether a factory has a parameter of this name; `**options` alone do not count."""
+    try:
+        return argument in inspect.signature(import_factory(name)).parameters
+    except (TypeError, ValueError):
+        return False
+
+
 def import_factory(name: str) -> Callable[..., object]:
     path, _, attribute = name.partition(":")
     words = r"[^\W\d]\w*(\.[^\W\d]\w*)*"

@@ -4,12 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
 from laser_vfl.core.alignment import ClientAlignment
 from laser_vfl.core.federation_context import FederationContext
 from laser_vfl.core.preparation import ExchangeStep, KeyOf, PreparationState
+from laser_vfl.core.table_form import TableForm
+from laser_vfl.core.table_rows import flat_rows
 from laser_vfl.methods.vfedtrans.joint_svd import (
     Chunk,
     Matrix,
@@ -28,8 +31,14 @@ KEY_BYTES = 32
 class JointComponents(PreparationState):
     """The masked matrices that a client gathers, the keys of its pairs, and their components."""
 
-    def __init__(self, context: FederationContext, alignment: ClientAlignment) -> None:
+    def __init__(
+        self,
+        context: FederationContext,
+        alignment: ClientAlignment,
+        form: TableForm | None = None,
+    ) -> None:
         super().__init__()
+        self._form = form
         me, width, groups = context.client, context.settings.representation_dim, alignment.groups
         self._width = width
         self._directions: Matrix | None = None
@@ -66,16 +75,19 @@ class JointComponents(PreparationState):
         self, inputs: torch.Tensor, chunk: Chunk, pair_key: bytes, own_key: bytes
     ) -> torch.Tensor:
         """Return what a party shows of its rows of a chunk."""
-        flat = inputs.flatten(1).numpy()
         if self._directions is None:
-            self._directions = directions(flat, self._width)
+            self._directions = directions(self._flat(inputs), self._width)
         partner = self._partner(chunk)
         kept = self.keys[str(partner)]
         if chunk.start == 0:
             kept.data.copy_(torch.frombuffer(bytearray(pair_key), dtype=torch.uint8))
-        rows = self._rows[partner][chunk.start : chunk.stop].numpy()
-        reduced = flat[rows].astype(np.float64) @ self._directions
+        rows = self._rows[partner][chunk.start : chunk.stop]
+        reduced = self._flat(inputs[rows]).astype(np.float64) @ self._directions
         return torch.from_numpy(masked(reduced, chunk, kept.numpy().tobytes(), own_key))
+
+    def _flat(self, inputs: torch.Tensor) -> npt.NDArray[np.float32]:
+        flat: npt.NDArray[np.float32] = flat_rows(inputs, self._form).flatten(1).numpy()
+        return flat
 
     def gather(self, chunk: Chunk, parts: Sequence[torch.Tensor]) -> None:
         """Keep what both parties have shown."""

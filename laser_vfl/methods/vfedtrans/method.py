@@ -18,6 +18,8 @@ from laser_vfl.core.federation_context import FederationContext
 from laser_vfl.core.method import ModelParts, ModelUse
 from laser_vfl.core.preparation import Preparation, PreparationState
 from laser_vfl.core.settings import AlgorithmSettings
+from laser_vfl.core.table_form import TableForm
+from laser_vfl.core.table_rows import flat_rows
 from laser_vfl.methods.local import Local
 from laser_vfl.methods.profiles import PROFILES
 from laser_vfl.methods.vfedtrans.joint_components import JointComponents
@@ -53,9 +55,14 @@ class JointSvdAndDistillation(Preparation):
         """Return the epochs of distillation."""
         return settings.distillation_epochs
 
-    def state(self, context: FederationContext, alignment: ClientAlignment) -> JointComponents:
+    def state(
+        self,
+        context: FederationContext,
+        alignment: ClientAlignment,
+        form: TableForm | None = None,
+    ) -> JointComponents:
         """Build what holds the components of all pairs that a client is in, or computes for."""
-        return JointComponents(context, alignment)
+        return JointComponents(context, alignment, form)
 
     def local_loss(
         self,
@@ -66,7 +73,7 @@ class JointSvdAndDistillation(Preparation):
     ) -> torch.Tensor:
         """Reconstruct a client's rows, and meet the components of those that are shared."""
         enriched, components = cast(Enriched, representation), cast(JointComponents, state)
-        flat = inputs.flatten(1)
+        flat = enriched.flat(inputs)
         total = flat.new_zeros(())
         for peer, encoder in enriched.encoders.items():
             code = encoder(flat)
@@ -93,7 +100,8 @@ class Enriched(nn.Module):
         peers = [str(k) for k in range(context.num_clients) if k != context.client]
         self.encoders = nn.ModuleDict({k: _two_layers(num_features, width, width) for k in peers})
         self.decoders = nn.ModuleDict({k: _two_layers(width, width, num_features) for k in peers})
-        self.model = parts.representation((num_features + len(peers) * width,))
+        self._form = parts.form
+        self.model = parts.representation((num_features + len(peers) * width,), None)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         representation: torch.Tensor = self.model(self.enriched(inputs))
@@ -101,10 +109,14 @@ class Enriched(nn.Module):
 
     def enriched(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return what the client's own model gets to see."""
-        flat = inputs.flatten(1)
+        flat = self.flat(inputs)
         with torch.no_grad():  # they have learnt what they should by now
             codes = [encoder(flat) for encoder in self.encoders.values()]
         return torch.cat([flat, *codes], dim=1)
+
+    def flat(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return rows of the block as vectors of numbers."""
+        return flat_rows(inputs, self._form).flatten(1)
 
 
 def _two_layers(num_inputs: int, width: int, num_outputs: int) -> nn.Module:

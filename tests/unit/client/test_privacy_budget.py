@@ -22,6 +22,7 @@ from laser_vfl.client.serving.models.published_model import PublishedModel
 from laser_vfl.config.loading import load_config
 from laser_vfl.core.errors import ConfigError
 from laser_vfl.core.federation_context import FederationContext
+from laser_vfl.core.table_form import TableForm
 from laser_vfl.methods.training_settings import TrainingSettings
 
 
@@ -76,8 +77,9 @@ def test_noise_without_an_accountant_is_refused(monkeypatch):
         epsilon(1.0, 1, 1e-5)
 
 
-IMAGES = SimpleNamespace(encoding=SimpleNamespace(input_shape=(1, 4, 4)), labels=None)
-ROWS = SimpleNamespace(encoding=SimpleNamespace(input_shape=(3,)), labels=None)
+ROWS_ENCODING = SimpleNamespace(input_shape=(3,), form=TableForm.of_numbers(3))
+IMAGES = SimpleNamespace(encoding=SimpleNamespace(input_shape=(1, 4, 4), form=None), labels=None)
+ROWS = SimpleNamespace(encoding=ROWS_ENCODING, labels=None)
 SETTINGS = TrainingSettings(representation_dim=8, batch_size=4, epochs=1)
 CONTEXT = FederationContext(0, 1, 0, SETTINGS)
 
@@ -176,6 +178,7 @@ def model_of(sha256="abc", noise=0.5):
             "roster": ("bank",),
             "heads": (),
             "settings": SETTINGS,
+            "encoding": ROWS_ENCODING,
             "release": release_of(0.5, noise, bytes(32)),
         }
     )

@@ -29,6 +29,10 @@ OBSERVED = ({0, 1, 2}, {0, 1}, {2}, {1, 2}, {0}, {0, 1, 2}, {1}, {0, 2}, {0, 1, 
 """Who holds each sample."""
 
 
+def _representation(shape: tuple[int, ...], form: object) -> nn.Module:
+    return nn.Sequential(nn.Linear(*shape, DIM), nn.Tanh(), nn.Linear(DIM, DIM))
+
+
 class Small:
     """Three clients, or as many as are in `observed`; one step has all samples."""
 
@@ -99,7 +103,7 @@ class Small:
     def _learner(self, client: int, optimizer: OptimizerSettings | None) -> Learner:
         context = self.context(client)
         parts = ModelParts(
-            lambda shape: nn.Sequential(nn.Linear(*shape, DIM), nn.Tanh(), nn.Linear(DIM, DIM)),
+            _representation,
             lambda: nn.Linear(DIM, len(CLASSES)),
             (FEATURES,),
             len(CLASSES),

@@ -10,6 +10,7 @@ from laser_vfl.client.model_building import build_models
 from laser_vfl.coordinator.config import CoordinatorConfig
 from laser_vfl.core.errors import MismatchError
 from laser_vfl.core.federation_context import FederationContext
+from laser_vfl.core.table_form import TableForm
 from laser_vfl.methods.training_settings import TrainingSettings
 
 TRAINING = {"representation_dim": 8, "batch_size": 16, "epochs": 2}
@@ -68,7 +69,8 @@ def models_of(method, *, clip=None, classes=CLASSES, width=8):
         where=lambda key: f"bank.yaml: {key}",
     )
     labels = SimpleNamespace(num_outputs=len(classes) or 1, classes=classes)
-    block = SimpleNamespace(encoding=SimpleNamespace(input_shape=(3,)), labels=labels)
+    encoding = SimpleNamespace(input_shape=(3,), form=TableForm.of_numbers(3))
+    block = SimpleNamespace(encoding=encoding, labels=labels)
     return build_models(config, block, FederationContext(0, 2, 0b11, settings))
 
 

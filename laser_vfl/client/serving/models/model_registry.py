@@ -266,7 +266,7 @@ class ModelRegistry:
         model = self._store.load(run)
         pseudonyms = self._store.load_pseudonyms(model, self._forgotten.have)
         together = self._config.serving.batch_requests
-        example = torch.zeros(model.encoding.input_shape)
+        example = torch.zeros(model.encoding.row_shape)
         width = model.method.prediction.fused_width(model.context)
         return ServedModel(
             model,

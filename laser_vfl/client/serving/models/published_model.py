@@ -19,6 +19,7 @@ from laser_vfl.core.federation_context import FederationContext
 from laser_vfl.core.method import Method
 from laser_vfl.core.privacy.noise import Release
 from laser_vfl.core.subsets import has, mask_of
+from laser_vfl.core.table_rows import flat_rows
 from laser_vfl.core.training.gradients import WIRE_DTYPES, columns_at
 from laser_vfl.core.training.layer_randomness import borrowed_generator
 from laser_vfl.data import Encoding, LabelEncoding
@@ -121,9 +122,11 @@ class PublishedModel:
         """Return what peers get of these representations of people with these features."""
         if self.release is None:
             return own_nd
+        # One-hot as in earlier releases: the same person gets the same noise from the same model.
+        flat = flat_rows(inputs, self.encoding.form)
         names = [
             b"".join((self.sha256.encode(), digest.tobytes(), features.numpy().tobytes()))
-            for digest, features in zip(digests, inputs, strict=True)
+            for digest, features in zip(digests, flat, strict=True)
         ]
         return self.release.people(own_nd, names)
 
@@ -250,7 +253,7 @@ def _build(
 ) -> nn.ModuleDict:
     """Build modules to load parameters into; what they are initialised with does not matter."""
     width, method = context.settings.representation_dim, method_named(context.settings.method)
-    parts = model_parts(model, own, width=width, input_shape=encoding.input_shape, labels=labels)
+    parts = model_parts(model, own, width=width, encoding=encoding, labels=labels)
     models = nn.ModuleDict({"representation": method.models.representation(parts, context)})
     if labels is not None:
         models["fusion"] = method.models.fusion(parts, context)

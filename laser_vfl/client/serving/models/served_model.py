@@ -93,7 +93,7 @@ class ServedModel:
         """What a sample costs that is predicted with this model."""
         num_clients = len(self.model.roster)
         width = self.model.settings.exchanged_width(num_clients)
-        return RowCost(prod(self.model.encoding.input_shape), num_clients * width)
+        return RowCost(prod(self.model.encoding.row_shape), num_clients * width)
 
     @cached_property
     def subject(self) -> Subject:
