@@ -1,6 +1,7 @@
 """A client's feature block: read from CSV, Parquet or NPZ, checked, and encoded as float32."""
 
-from laser_vfl.data.encoding import Encoding
+from laser_vfl.data.column_spec import ColumnSpec
+from laser_vfl.data.encoding import EARLIER_VERSION, VERSION, Encoding
 from laser_vfl.data.ids import blind_ids, id_blinder, normalise_id, normalise_ids, read_secret
 from laser_vfl.data.labels import LabelEncoding
 from laser_vfl.data.points import (
@@ -24,7 +25,10 @@ from laser_vfl.data.tables import (
 )
 
 __all__ = [
+    "EARLIER_VERSION",
     "POINT_BYTES",
+    "VERSION",
+    "ColumnSpec",
     "Encoding",
     "KnownLabels",
     "LabelEncoding",

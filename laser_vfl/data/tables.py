@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from laser_vfl.core.errors import DataError
+from laser_vfl.data.column_spec import ColumnSpec
 from laser_vfl.data.files import NpzFile, read_csv, read_parquet, read_parquet_names
 from laser_vfl.data.ids import normalise_ids
 
@@ -35,10 +36,11 @@ class TableSpec:
     label: str | None = None
     features: tuple[str, ...] | None = None
     exclude: tuple[str, ...] = ()
-    scaling: str = "standard"  # standard | none
+    scaling: str = "standard"  # standard | quantile | none
     task: str = "auto"  # auto | multiclass | binary | regression
     class_weights: str = "none"  # none | balanced
     positive: str | None = None  # the positive class of a binary task; default: the last one
+    columns: Mapping[str, ColumnSpec] = field(default_factory=dict)  # how single ones are read
     known: KnownLabels | None = None  # what may be known of private labels; others are looked at
 
 

@@ -264,7 +264,9 @@ def _open_predict(directory: Path) -> Read:
     resolver = RowResolver("bank", blind, unaligned)  # type: ignore[arg-type]
     rows = RowIndex([Rowset(blind(table.ids), torch.from_numpy(encoding.apply(table)), table.ids)])
     columns = SimpleNamespace(model=SimpleNamespace(encoding=encoding), max_rows=50, row_index=rows)
-    array = SimpleNamespace(input_shape=(2,), column_names=None, text_columns=(), apply=_as_it_is)
+    array = SimpleNamespace(
+        input_shape=(2,), column_names=None, unused_columns=(), text_columns=(), apply=_as_it_is
+    )
     arrays = SimpleNamespace(model=SimpleNamespace(encoding=array), max_rows=50, row_index=rows)
 
     def read(data: bytes) -> None:

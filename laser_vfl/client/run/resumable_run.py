@@ -67,10 +67,13 @@ class ResumableRun:
             self.decline()
         return record
 
+    async def is_of(self, record: RunRecord, block: Block) -> bool:
+        """Tell whether a run began with these tables."""
+        return record.data_sha256 == await asyncio.to_thread(data_digest, block)
+
     async def fits(self, record: RunRecord, roster: tuple[str, ...], block: Block) -> bool:
         """Tell whether a run can go on with these tables; if not, this client stays out of it."""
-        digest = await asyncio.to_thread(data_digest, block)
-        if (record.data_sha256, record.roster) == (digest, roster):
+        if record.roster == roster and await self.is_of(record, block):
             return True
         log.error(
             "this client cannot come back to run %s: its tables are not those that the run "

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from laser_vfl.client.alignment.aligner import Aligned
 from laser_vfl.client.alignment.ring_call import RingCall
@@ -44,6 +45,7 @@ from laser_vfl.core.errors import (
     TrainingStopped,
     printable,
 )
+from laser_vfl.data import EARLIER_VERSION, VERSION
 from laser_vfl.methods.training_settings import TrainingSettings
 from laser_vfl.v1 import coordinator_pb2 as pb
 
@@ -284,7 +286,12 @@ class RunSupervisor:
             self._resumable.decline()
             return None
         await self._tables.refresh()
+        if not await self._resumable.is_of(record, self._tables.block):
+            with suppress(DataError):  # perhaps a release before has begun the run
+                await self._tables.encode_as(EARLIER_VERSION)
         fits = await self._resumable.fits(record, self.roster, self._tables.block)
+        if not fits:
+            await self._tables.encode_as(VERSION)
         return record if fits else None
 
     async def _take_part(self) -> None:

@@ -143,7 +143,7 @@ def _encoded(encoding: Encoding, request: pb.PredictRequest, kind: str) -> torch
     if kind == "columns":
         if names is None:
             raise DataError("this client's block is an array", hint="send the features as an array")
-        features = _frame(request.columns, names, len(ids))
+        features = _frame(request.columns, names, encoding.unused_columns, len(ids))
     else:
         features = _array(request, encoding, names)
         if names is not None:
@@ -153,12 +153,14 @@ def _encoded(encoding: Encoding, request: pb.PredictRequest, kind: str) -> torch
     return torch.from_numpy(encoding.apply(table))
 
 
-def _frame(message: pb.FeatureColumns, names: tuple[str, ...], num_ids: int) -> pl.DataFrame:
+def _frame(
+    message: pb.FeatureColumns, names: tuple[str, ...], unused: tuple[str, ...], num_ids: int
+) -> pl.DataFrame:
     columns: dict[str, list[str | None]] = {}
     for column in message.columns:
         if column.name in columns:
             raise DataError(f"the feature {quoted(column.name)} is sent twice", hint="send it once")
-        if column.name not in names:
+        if column.name not in names and column.name not in unused:
             raise DataError(
                 f"this client has no feature {quoted(column.name)}",
                 hint=f"it has {_listed(names)}",

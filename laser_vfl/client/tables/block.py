@@ -20,6 +20,7 @@ from laser_vfl.core.privacy.keystream import subkey
 from laser_vfl.core.privacy.label_noise import LabelNoise
 from laser_vfl.core.training.fusion import Task
 from laser_vfl.data import (
+    VERSION,
     Encoding,
     KnownLabels,
     LabelEncoding,
@@ -142,11 +143,13 @@ def load_block(
     *,
     own_key: bytes = b"",
     progress: WorkProgress | None = None,
+    version: int = VERSION,
 ) -> Block:
     """Read all local files of a client. Every mistake in them is found here.
 
     Digests of ids are made under `key`. People to forget are left out before anything is fitted.
-    `own_key` is this client's secret; only noise on labels is drawn from it.
+    `own_key` is this client's secret; only noise on labels is drawn from it. `version` says by
+    which rules tables are encoded.
     """
     if forgotten is not None:
         forgotten.refresh()
@@ -155,7 +158,7 @@ def load_block(
     sizes = {path: _size(path) for path in (config.data.train, config.data.test) if path}
     # To encode a table, and to hash its ids, is taken to be as much work as to read it.
     with progress.working(READING, 2 * sum(sizes.values())) as work:
-        return _read_block(config, key, forgotten, own_key, work, sizes)
+        return _read_block(config, key, forgotten, own_key, work, sizes, version)
 
 
 def _size(path: Path) -> int:
@@ -172,6 +175,7 @@ def _read_block(
     own_key: bytes,
     work: CountedWork,
     sizes: Mapping[Path, int],
+    version: int,
 ) -> Block:
     data, spec, stamps = config.data, table_spec(config), file_stamps(config)
     train = read_table(data.train, spec)
@@ -181,7 +185,7 @@ def _read_block(
     if test is not None:
         check_tables_apart(train, test)
     if forgotten is None:
-        return _encoded_block(config, key, own_key, train, test, stamps, work)
+        return _encoded_block(config, key, own_key, train, test, stamps, work, version)
     all_rows = (train, test)
     train, test = _remembered(train, forgotten), test and _remembered(test, forgotten)
     if not len(train):
@@ -190,7 +194,7 @@ def _read_block(
         )
     try:
         some_test = test if test and len(test) else None
-        block = _encoded_block(config, key, own_key, train, some_test, stamps, work)
+        block = _encoded_block(config, key, own_key, train, some_test, stamps, work, version)
     except DataError as error:
         if (train, test) != all_rows:
             error.hint += " (rows of people who are forgotten are not counted)"
@@ -211,8 +215,9 @@ def _encoded_block(
     test: Table | None,
     stamps: Stamps,
     work: CountedWork,
+    version: int,
 ) -> Block:
-    encoding, labels = Encoding.fit(train), fit_labels(config, train)
+    encoding, labels = Encoding.fit(train, version), fit_labels(config, train)
     private = _private_labels(config, own_key)
     left = work.now.total - work.now.done
 

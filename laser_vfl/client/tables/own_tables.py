@@ -16,6 +16,7 @@ from laser_vfl.client.tables.table_listing import (
 )
 from laser_vfl.client.work_progress import WorkProgress
 from laser_vfl.core.alignment_purpose import Scheme
+from laser_vfl.data import VERSION
 
 
 class OwnTables:
@@ -37,6 +38,7 @@ class OwnTables:
         self._is_fresh = True
         """Whether the block is what the tables hold; not after a time of waiting."""
         self._config = config
+        self._version = VERSION
 
     @property
     def has_labels(self) -> bool:
@@ -45,9 +47,17 @@ class OwnTables:
 
     async def refresh(self) -> None:
         """Read the tables again, unless they have just been read."""
+        if not self._is_fresh:
+            self._version = VERSION
         if not self._is_fresh or await self._is_outdated():
             await self._read()
             self._is_fresh = True
+
+    async def encode_as(self, version: int) -> None:
+        """Encode the tables by the rules of another version, until they are read again."""
+        if version != self._version:
+            self._version = version
+            await self._read()
 
     def mark_stale(self) -> None:
         """Read the tables again before the next run: time passes, and they may change."""
@@ -74,7 +84,12 @@ class OwnTables:
     def _load(self) -> Block:
         keys = self.keys
         return load_block(
-            self._config, keys.digest, self.forgotten, own_key=keys.order, progress=self._progress
+            self._config,
+            keys.digest,
+            self.forgotten,
+            own_key=keys.order,
+            progress=self._progress,
+            version=self._version,
         )
 
     async def _is_outdated(self) -> bool:

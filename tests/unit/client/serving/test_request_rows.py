@@ -68,7 +68,10 @@ def test_nobody_gets_the_features_of_another_while_rows_are_replaced():
 
 def test_features_are_answered_whoever_they_are_of():
     encoding = SimpleNamespace(
-        column_names=("age",), text_columns=(), apply=lambda table: table.features.to_numpy().copy()
+        column_names=("age",),
+        unused_columns=(),
+        text_columns=(),
+        apply=lambda table: table.features.to_numpy().copy(),
     )
     remembered = []
     model = SimpleNamespace(model=SimpleNamespace(encoding=encoding))
@@ -87,6 +90,7 @@ def test_features_that_are_not_sent_are_not_known():
     seen = []
     encoding = SimpleNamespace(
         column_names=("age", "income", "city"),
+        unused_columns=(),
         text_columns=("city",),
         apply=lambda table: seen.append(table.features) or np.zeros((2, 1), np.float32),
     )
