@@ -1,20 +1,61 @@
 """client.yaml: where a client is, its tables and models, what it requires and what it allows."""
 
-from typing import Annotated, Literal
+from datetime import date
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from laser_vfl.config.address import LOOPBACK, Address, DialAddress, MetricsAddress
 from laser_vfl.config.field_types import Column, Device, LabelText, Name, RelativePath, Threads
 from laser_vfl.config.section import ConfigFile, LogLevel, Section, problem
 from laser_vfl.config.shared_sections import ClassWeights, OptimizerConfig, Scaling, TlsFiles
 from laser_vfl.config.shared_sections import ModelConfig as ModelConfig
+from laser_vfl.config.text import shown
 from laser_vfl.core.alignment_purpose import Scheme
 from laser_vfl.core.settings import WirePrecision
 from laser_vfl.transport.protocol import MAX_POINTS
 
 Task = Literal["auto", "multiclass", "binary", "regression"]
 Precision = Literal["float32", "bfloat16"]
+
+
+def _iso_date(value: Any) -> str:
+    try:
+        return date.fromisoformat(str(value)).isoformat()
+    except ValueError:
+        raise problem(f"expected a date, got {shown(value)}", "write it as 2024-12-31") from None
+
+
+class ColumnConfig(Section):
+    """How one column is read, where that is not left to the rules."""
+
+    type: (
+        Annotated[
+            Literal["number", "boolean", "category", "datetime"], Field(examples=["category"])
+        ]
+        | None
+    ) = None
+    max_values: Annotated[int, Field(strict=True, ge=1, le=100_000, examples=[200])] | None = None
+    scaling: Scaling | None = None
+    format: Annotated[str, Field(strict=True, pattern="%", examples=["%Y%m%d"])] | None = None
+    reference: Annotated[str, BeforeValidator(_iso_date)] | None = None
+
+    @model_validator(mode="after")
+    def _check_fits(self) -> "ColumnConfig":
+        belongs = {
+            "max_values": ("category",),
+            "scaling": ("number", "boolean"),
+            "format": ("datetime",),
+            "reference": ("datetime",),
+        }
+        for key, types in belongs.items():
+            if getattr(self, key) is not None and self.type not in types:
+                raise problem(
+                    f"is for columns with type: {' or '.join(types)}",
+                    f"add type: {types[0]}, or remove {key}",
+                    at=(key,),
+                )
+        return self
 
 
 class DataConfig(Section):
@@ -28,6 +69,10 @@ class DataConfig(Section):
     features: Annotated[list[Column], Field(min_length=1, examples=[["age"]])] | None = None
     exclude: Annotated[list[Column], Field(examples=[["notes"]])] | None = None
     scaling: Scaling = "standard"
+    columns: (
+        Annotated[dict[Column, ColumnConfig], Field(examples=[{"dest": {"type": "category"}}])]
+        | None
+    ) = None
     task: Task = "auto"
     class_weights: ClassWeights = "none"
     positive: LabelText | None = None
@@ -42,6 +87,16 @@ class DataConfig(Section):
             raise problem(
                 "cannot be used together with features", "keep one of the two", at=("exclude",)
             )
+        for column in self.columns or {}:
+            role = {self.id: "the id column", self.label: "the label"}.get(column)
+            if column in (self.exclude or []):
+                role = "excluded"
+            elif self.features is not None and column not in self.features:
+                role = "not among the features"
+            if role is not None:
+                raise problem(
+                    f'"{column}" is {role}', "remove one of the two", at=("columns", column)
+                )
         for index, column in enumerate(self.features or []):
             if column in (self.id, self.label):
                 role = "id" if column == self.id else "label"

@@ -8,7 +8,7 @@ from laser_vfl.config.field_types import Name, RelativePath
 from laser_vfl.config.section import Section, problem
 
 ClassWeights = Literal["none", "balanced"]
-Scaling = Literal["standard", "none"]
+Scaling = Literal["standard", "quantile", "none"]
 OptimizerName = Literal["sgd", "adam", "adamw"]
 LearningRateSchedule = Literal["none", "cosine"]
 

@@ -155,6 +155,8 @@ def expectation_at(model: type[BaseModel], path: KeyPath) -> Expectation:
         elif get_origin(found.kind) is list:
             items = found.example if isinstance(found.example, list) else []
             found = _unwrapped(get_args(found.kind)[0], (), items[0] if items else None)
+        elif get_origin(found.kind) is dict:
+            found = _unwrapped(get_args(found.kind)[1], (), None)
         else:
             return Expectation(Any)
     return found

@@ -1,4 +1,4 @@
-"""`data`: the options of the commands about the paper's data sets."""
+"""`data`: the options of the commands about a client's table and the paper's data sets."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,8 @@ from laser_vfl.cli.options import Format, FormatOption
 from laser_vfl.methods.profiles import DEFAULT_METHOD
 
 data_app = typer.Typer(
-    help="The paper's data sets: what is here, and federations made of them.", no_args_is_help=True
+    help="How a client reads its table; the paper's data sets, and federations made of them.",
+    no_args_is_help=True,
 )
 
 Root = Annotated[
@@ -18,6 +19,17 @@ Root = Annotated[
         "--data", metavar="DIR", help="Where the files are; else LASER_VFL_DATA, ../shared/data."
     ),
 ]
+
+
+@data_app.command("show")
+def data_show(
+    config: Annotated[Path, typer.Option(metavar="FILE", help="The client's configuration.")],
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Show how each column of a client's training table is read, and what looks wrong."""
+    from laser_vfl.cli.data.column_listing import run_show
+
+    run_show(config, as_json=output is Format.JSON)
 
 
 @data_app.command("list")

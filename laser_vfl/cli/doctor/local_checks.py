@@ -57,6 +57,7 @@ def _check_rows(
     """Read the rows as a client does when it starts, and check what it would learn to predict."""
     from laser_vfl.client.tables.block import fit_labels
     from laser_vfl.data import Encoding, check_classes, check_tables_apart, read_table
+    from laser_vfl.data.table_report import label_remarks, report_of
 
     try:
         rows = read_table(train, spec)
@@ -72,6 +73,11 @@ def _check_rows(
         yield failed("data.rows", error)
         return
     yield ok("data.rows", message)
+    report = report_of(rows, encoding, None)
+    if report.columns:
+        yield ok("data.columns", report.summary)
+    for line in report.warnings:
+        yield warn("data.columns", line, "`laser-vfl data show` says how each is read")
     try:
         labels = fit_labels(config, rows)
         if labels is None:
@@ -83,6 +89,8 @@ def _check_rows(
     except LaserError as error:
         yield failed("data.label", error)
         return
+    for remark in label_remarks(rows, labels):
+        yield warn("data.label", remark.text, "correct the labels, or leave it if it is meant")
     classes = f" with {len(labels.classes)} classes" if labels.classes else ""
     yield ok("data.label", f"{train}: {spec.label} is a {labels.task} task{classes}")
     private = config.privacy.labels

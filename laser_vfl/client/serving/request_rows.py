@@ -16,11 +16,14 @@ from laser_vfl.client.tables.digest_index import Digests
 from laser_vfl.client.tables.table_listing import Blind
 from laser_vfl.core.errors import ContractError, DataError, quoted
 from laser_vfl.data import Encoding, Table, TableSpec, normalise_id, normalise_ids
+from laser_vfl.data.table_report import without_values
 from laser_vfl.transport.tensor_codec import TensorSpec, decode_tensor
 from laser_vfl.v1 import prediction_pb2 as pb
 
 MAX_ID_LETTERS = 1024
 """Ids of people who are in no table are kept until they are aligned, so their length is limited."""
+
+NOTHING_KNOWN = "no feature of this sample is known"
 
 MAX_LISTED = 10
 
@@ -92,7 +95,11 @@ class RowResolver:
         ids, places, errors = _normalised(request.ids)
         kind = request.WhichOneof("features")
         if kind is not None:
-            encoded = _encoded(model.model.encoding, request, kind)
+            encoded, blank = _encoded(model.model.encoding, request, kind)
+            is_blank = blank[places]
+            errors |= {int(place): NOTHING_KNOWN for place in places[is_blank]}
+            ids = [name for name, nothing in zip(ids, is_blank, strict=True) if not nothing]
+            places = places[~is_blank]
             digests = self._blind(ids)
             # People who are forgotten are answered like people whom this client never held, by what
             # came with the request: otherwise anybody who may ask could tell who is on the list.
@@ -134,8 +141,13 @@ def _normalised(
     return ids, np.array(places, dtype=np.int64), errors
 
 
-def _encoded(encoding: Encoding, request: pb.PredictRequest, kind: str) -> torch.Tensor:
-    """Encode features that came with the request, as the tables are encoded."""
+def _encoded(
+    encoding: Encoding, request: pb.PredictRequest, kind: str
+) -> tuple[torch.Tensor, npt.NDArray[np.bool_]]:
+    """Encode features that came with the request, as the tables are encoded.
+
+    Samples without any value are marked: there is nothing to predict them from.
+    """
     ids = list(request.ids)
     names = encoding.column_names
     untyped = kind == "columns"
@@ -150,7 +162,7 @@ def _encoded(encoding: Encoding, request: pb.PredictRequest, kind: str) -> torch
             features = pl.DataFrame(features, schema=list(names))
     spec = TableSpec("id")
     table = Table(Path("features"), spec, ids, names or ("x",), features, None, untyped=untyped)
-    return torch.from_numpy(encoding.apply(table))
+    return torch.from_numpy(encoding.apply(table)), without_values(table, encoding)
 
 
 def _frame(

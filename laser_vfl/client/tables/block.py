@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from laser_vfl.core.privacy.label_noise import LabelNoise
 from laser_vfl.core.training.fusion import Task
 from laser_vfl.data import (
     VERSION,
+    ColumnSpec,
     Encoding,
     KnownLabels,
     LabelEncoding,
@@ -32,7 +34,13 @@ from laser_vfl.data import (
     check_tables_apart,
     read_table,
 )
+from laser_vfl.data.table_report import report_of, surprises
 from laser_vfl.models import check_fusion_name, check_representation_name
+
+log = logging.getLogger(__name__)
+
+MAX_WARNINGS = 10
+"""How many lines about columns that look wrong are logged."""
 
 Stamps = tuple[Stamp | None, ...]
 
@@ -86,6 +94,9 @@ def table_spec(config: ClientConfig) -> TableSpec:
         task=data.task,
         class_weights=data.class_weights,
         positive=data.positive,
+        columns={
+            name: ColumnSpec(**column.model_dump()) for name, column in (data.columns or {}).items()
+        },
         known=known,
     )
 
@@ -218,12 +229,16 @@ def _encoded_block(
     version: int,
 ) -> Block:
     encoding, labels = Encoding.fit(train, version), fit_labels(config, train)
+    _log_reading(train, encoding, None if config.privacy.labels else labels)
     private = _private_labels(config, own_key)
     left = work.now.total - work.now.done
 
     def encoded(table: Table, name: str) -> EncodedTable:
         digests = blind_ids(table.ids, key, config.federation)
-        inputs = torch.from_numpy(encoding.apply(table))
+        rows = encoding.apply(table)
+        for line in surprises(table, encoding, rows):
+            log.warning("%s: %s", table.path.name, line)
+        inputs = torch.from_numpy(rows)
         if labels is None:
             return EncodedTable(table.ids, digests, inputs)
         if private is not None and name == "train":
@@ -252,6 +267,17 @@ def _encoded_block(
         stamps=stamps,
         label_noise=private.noise(labels) if private and labels else None,
     )
+
+
+def _log_reading(train: Table, encoding: Encoding, labels: LabelEncoding | None) -> None:
+    """Say in short how the columns are read; `laser-vfl data show` says more."""
+    report = report_of(train, encoding, labels)
+    if report.columns:
+        log.info("%s has %s", train.path.name, report.summary)
+    for line in report.warnings[:MAX_WARNINGS]:
+        log.warning("%s: %s", train.path.name, line)
+    if len(report.warnings) > MAX_WARNINGS:
+        log.warning("and %d more: see laser-vfl data show", len(report.warnings) - MAX_WARNINGS)
 
 
 def fit_labels(config: ClientConfig, train: Table) -> LabelEncoding | None:

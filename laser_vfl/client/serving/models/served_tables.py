@@ -14,6 +14,7 @@ from laser_vfl.client.tables.erasure_list import ErasureList
 from laser_vfl.client.tables.table_listing import NOBODY, Blind, People
 from laser_vfl.core.errors import DataError
 from laser_vfl.data import Encoding, Table, TableSpec, read_table
+from laser_vfl.data.table_report import surprises
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +132,10 @@ class ServeTable:
         """Return the rows as a model takes them: one set, or none."""
         if self._table is None or self._digests is None:
             return []
-        inputs = torch.from_numpy(encoding.apply(self._table))
+        rows = encoding.apply(self._table)
+        for line in surprises(self._table, encoding, rows):
+            log.warning("data.serve: %s", line)
+        inputs = torch.from_numpy(rows)
         return [Rowset(self._digests, inputs, self._table.ids)]
 
     @property

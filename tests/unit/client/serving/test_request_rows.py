@@ -1,15 +1,17 @@
 """From ids to rows: what is found belongs together, also while the serving table is replaced."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
 from laser_vfl.client.serving.request_rows import RowResolver, check_request
 from laser_vfl.client.serving.row_index import RowIndex, Rowset
 from laser_vfl.core.errors import DataError
-from laser_vfl.data import blind_ids
+from laser_vfl.data import Encoding, Table, TableSpec, blind_ids
 from laser_vfl.transport.prediction_requests import encode_request
 from laser_vfl.v1 import prediction_pb2 as pb
 
@@ -84,6 +86,27 @@ def test_features_are_answered_whoever_they_are_of():
     assert rows.errors == {}
     assert remembered == ids, "what is said of new ids is the same for all"
     assert np.array_equal(rows.digests, blind(ids))
+
+
+def test_a_sample_of_which_nothing_is_known_has_an_error():
+    table = Table(
+        Path("t"),
+        TableSpec("id"),
+        ["1", "2", "3"],
+        ("age", "tail"),
+        pl.DataFrame({"age": [1, 2, 3], "tail": [None, None, None]}),
+        None,
+        untyped=False,
+    )
+    model = SimpleNamespace(model=SimpleNamespace(encoding=Encoding.fit(table)))
+    features = {"age": [None, 2, None], "tail": ["N1", "N2", "N3"]}
+    rows = resolve(model, encode_request(["person-1", "", "person-3"], None, features))
+    assert rows.places.tolist() == []
+    assert rows.errors.keys() == {0, 1, 2}
+    assert rows.errors[0] == "no feature of this sample is known"
+    rows = resolve(model, encode_request(["person-1", "person-2", "person-3"], None, features))
+    assert (rows.places.tolist(), rows.inputs.tolist()) == ([1], [[0.0]])
+    assert np.array_equal(rows.digests, blind(["person-2"]))
 
 
 def test_features_that_are_not_sent_are_not_known():
