@@ -138,7 +138,7 @@ class _Columns:
         block = cls(tuple(columns))
         if not block.form.width:
             raise _nothing_left(block.columns, path)
-        some = table.part(_some_rows(len(table)))
+        some = table.sample(ROWS_FOR_EDGES)
         return replace(block, edges=_edges(block.apply(some)[:, : block.form.num_numbers]))
 
     @cached_property
@@ -233,8 +233,9 @@ class _Array:
             standard = Standardisation.fit(array, axis)
         if version == EARLIER_VERSION or array.ndim != 2 or array.shape[1] > MAX_WITH_EDGES:
             return cls(array.shape[1:], standard)
-        some = standard.apply(array[_some_rows(len(array))])
-        return cls(array.shape[1:], standard, version, _edges(some))
+        some = table.sample(ROWS_FOR_EDGES).features
+        assert isinstance(some, np.ndarray)
+        return cls(array.shape[1:], standard, version, _edges(standard.apply(some)))
 
     def apply(self, table: Table) -> npt.NDArray[np.float32]:
         array = table.features
@@ -278,13 +279,6 @@ class _Array:
         if version != VERSION or len(shape) != 1:
             raise ValueError("another release wrote it")
         return cls(shape, standard, version, _edges_from_json(stored["edges"], shape[0]))
-
-
-def _some_rows(num_rows: int) -> npt.NDArray[np.bool_]:
-    """Mark rows that are enough for quantiles, evenly spread."""
-    chosen = np.zeros(num_rows, dtype=bool)
-    chosen[:: max(1, -(-num_rows // ROWS_FOR_EDGES))] = True
-    return chosen
 
 
 def _edges(numbers: npt.NDArray[np.float32]) -> Edges:

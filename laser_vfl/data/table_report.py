@@ -34,6 +34,8 @@ LEFT_OUT: Final = {
     "rare_values": f"none of its values has {MIN_ROWS} rows",
 }
 MIN_ROWS_TO_JUDGE = 50
+ROWS_LOOKED_AT = 50_000
+"""Shares of rows are those of so many, evenly spread, if a table has more."""
 NUM_BINS = 100
 NEARLY = 0.95
 HANDFUL = 10
@@ -121,15 +123,16 @@ class TableReport:
 def report_of(table: Table, encoding: Encoding, labels: LabelEncoding | None) -> TableReport:
     """Look at a training table as this encoding, fitted on it, reads it."""
     told = tuple(label_remarks(table, labels)) if labels is not None else ()
+    num_rows, table = len(table), table.sample(ROWS_LOOKED_AT)
     frame = table.features
     if not isinstance(frame, pl.DataFrame):
-        return TableReport(len(table), (), told)
+        return TableReport(num_rows, (), told)
     targets = _targets(table, labels)
     columns = tuple(
         _column_report(frame[column.name], column, table, targets, labels)
         for column in encoding.columns
     )
-    return TableReport(len(table), columns, told)
+    return TableReport(num_rows, columns, told)
 
 
 def surprises(table: Table, encoding: Encoding, rows: npt.NDArray[np.float32]) -> list[str]:
@@ -233,13 +236,13 @@ def _remarks(
 
 def _misread(names: pl.Series) -> Iterator[Remark]:
     """Say if most of a category's values are numbers or dates."""
-    some = names.drop_nulls()
+    some = names.drop_nulls().head(1000)
     if not len(some) or looks_like_codes(some):
         return
     for decimal in (".", ","):
         bad = parse_numbers(some, decimal)[1].sum()
         if bad <= (1 - 0.8) * len(some):
-            what = "all of its values are" if not bad else f"all but {bad} of its values are"
+            what = "its values are" if not bad else "most of its values are"
             yield Remark(
                 "numbers_as_text",
                 f"{what} numbers, and it is read as a category: correct the others, or set type: "
@@ -251,7 +254,7 @@ def _misread(names: pl.Series) -> Iterator[Remark]:
         if bad <= (1 - 0.8) * len(some):
             yield Remark(
                 "dates_as_text",
-                f"all but {bad} of its values are dates, and it is read as a category: correct the "
+                "most of its values are dates, and it is read as a category: correct the "
                 "others, or leave them empty",
             )
             return

@@ -59,6 +59,14 @@ class Table:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def sample(self, most: int) -> "Table":
+        """Return this table, or so many of its rows at most, evenly spread."""
+        if len(self) <= most:
+            return self
+        chosen = np.zeros(len(self), dtype=bool)
+        chosen[:: -(-len(self) // most)] = True
+        return self.part(chosen)
+
     def part(self, chosen: npt.NDArray[np.bool_]) -> "Table":
         """Return some of the rows."""
         features, labels = self.features, self.labels

@@ -59,8 +59,10 @@ def decimal_of(text: pl.Series) -> Decimal | None:
 
     Numbers such as 1,234 alone could be either; they are thousands then.
     """
-    for decimal in (".", "1,000.5", ","):
-        if not parse_numbers(text, decimal)[1].any():
+    some = text.drop_nulls().head(100)
+    written: tuple[Decimal, ...] = (".", "1,000.5", ",")
+    for decimal in written:
+        if not parse_numbers(some, decimal)[1].any() and not parse_numbers(text, decimal)[1].any():
             return decimal
     return None
 

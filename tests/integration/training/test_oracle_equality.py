@@ -15,6 +15,7 @@ from laser_vfl.config.loading import load_config
 from laser_vfl.core.privacy.noise import Phase
 from laser_vfl.data import read_table
 from tests.support.daemons.harness import Site
+from tests.support.data.mixed_columns import add_mixed_columns
 from tests.support.data.people import People
 from tests.support.oracle.single_process import SingleProcess, single_process
 
@@ -27,6 +28,7 @@ DROPOUT = {
     "fusion": "tests.support.data.own_models:dropout_head",
 }
 COLOURS = {"epsilon": 2.0, "classes": ["red", "green", "blue", "black"]}
+APART = {"representation": "tests.support.data.own_models:numbers_and_codes"}
 MOMENTUM = {"name": "sgd", "lr": 0.05, "momentum": 0.9}
 COSINE = {"name": "adamw", "lr": 0.01, "weight_decay": 0.01, "schedule": "cosine", "lr_floor": 0.1}
 
@@ -40,6 +42,8 @@ class Client:
     p_unlabelled: float = 0.0
     suffix: str = "csv"
     num_features: int = 5
+    has_mixed_columns: bool = False
+    """Whether its table has categories, dates and gaps besides."""
     data: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=lambda: {"hidden": [12]})
     optimizer: dict[str, Any] = field(default_factory=lambda: {"name": "adam", "lr": 0.01})
@@ -75,6 +79,14 @@ CASES = {
         {"bank": Client(), "shop": Client(label="flag", optimizer=MOMENTUM)},
         test_share=0.2,
         alignment="hmac",
+    ),
+    "two clients, categories, dates and gaps, numbers and codes apart, scores": Case(
+        {"batch_size": 16, "epochs": 5},
+        {
+            "bank": Client(has_mixed_columns=True, data={"scaling": "quantile"}),
+            "shop": Client(label="flag", has_mixed_columns=True, model=APART),
+        },
+        test_share=0.2,
     ),
     "two clients, by pattern, batch norm, one head": Case(
         {"batch_size": 11, "epochs": 3, "batching": "by_pattern"},
@@ -367,6 +379,8 @@ def train(case: Case, site: Site) -> None:
             suffix=client.suffix,
             test_share=case.test_share,
         )
+        if client.has_mixed_columns:
+            add_mixed_columns(site.path, name)
     config = site.coordinator_config(list(case.clients), case.training, alignment=case.alignment)
     site.start_coordinator(config)
     clients = [

@@ -7,6 +7,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from laser_vfl.core.table_form import TableForm
+from laser_vfl.core.table_rows import TableBatch
+
 HURRY = Path("hurry")
 """Nobody takes any time once this is in the working directory."""
 
@@ -60,3 +63,30 @@ class Slow(nn.Module):
 def slow(*, input_shape: tuple[int, ...], representation_dim: int, delay_s: float) -> nn.Module:
     """A model whose every step takes at least `delay_s` seconds."""
     return Slow(nn.Linear(math.prod(input_shape), representation_dim), delay_s)
+
+
+class NumbersAndCodes(nn.Module):
+    """A linear layer for the numbers of a table, and an embedding for each of its categories."""
+
+    takes_table = True
+
+    def __init__(self, form: TableForm, representation_dim: int) -> None:
+        super().__init__()
+        self.numbers = nn.Linear(form.num_numbers, representation_dim)
+        self.categories = nn.ModuleList(
+            nn.Embedding(num_codes, representation_dim) for num_codes in form.cardinalities
+        )
+
+    def forward(self, batch: TableBatch) -> torch.Tensor:
+        total: torch.Tensor = self.numbers(batch.numbers)
+        for place, embedding in enumerate(self.categories):
+            total = total + embedding(batch.codes[:, place])
+        return total
+
+
+def numbers_and_codes(
+    *, input_shape: tuple[int, ...], representation_dim: int, form: TableForm
+) -> nn.Module:
+    """Build a model that takes numbers and codes apart."""
+    assert input_shape == (form.flat_width,)
+    return NumbersAndCodes(form, representation_dim)
