@@ -69,7 +69,7 @@ faults: $(INSTALLED)
 security: $(INSTALLED)
 	rm -f .security-results.json
 	$(PYTEST) tests/security
-	$(BIN)/python tests/security/write_table.py
+	$(BIN)/python -m tests.support.attacks.write_table
 
 # Real containers, where a Docker engine can be had; the tests say why where it cannot.
 test-containers: $(INSTALLED)

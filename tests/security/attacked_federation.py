@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import grpc
 import psutil
-from table import CLOSED
 
+from tests.support.attacks.attack_table import CLOSED
 from tests.support.daemons.authorities import OwnAuthorities, OwnAuthoritiesSite, Tls
 from tests.support.daemons.federation import Federation
 from tests.support.daemons.harness import Process

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 from attacked_federation import AttackedFederation, build
-from results import Results
 
+from tests.support.attacks.attack_results import Results
 from tests.support.daemons.sites import (  # noqa: F401
     authority,
     ended,

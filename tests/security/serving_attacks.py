@@ -12,10 +12,7 @@ from typing import Any
 
 import grpc
 import numpy as np
-import raw_http2
 from attacked_federation import DOORS, AttackedFederation, outcome
-from every_call import METHODS, call
-from table import CLOSED, TOO_MUCH
 
 from laser_vfl.core.alignment import DIGEST_BYTES
 from laser_vfl.security.authority import Authority
@@ -28,6 +25,9 @@ from laser_vfl.v1 import tensor_pb2 as tpb
 from laser_vfl.v1.coordinator_pb2_grpc import CoordinatorStub
 from laser_vfl.v1.peer_pb2_grpc import PeerStub
 from laser_vfl.v1.prediction_pb2_grpc import PredictionStub
+from tests.support.attacks import raw_http2
+from tests.support.attacks.attack_table import CLOSED, TOO_MUCH
+from tests.support.attacks.every_call import METHODS, call
 from tests.support.daemons.authorities import Tls, forge
 
 TIMEOUT_S = 10.0

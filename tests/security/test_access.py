@@ -2,10 +2,10 @@
 
 import pytest
 from attacked_federation import DOORS, AttackedFederation, outcome
-from every_call import METHODS, call
-from results import Results
 
 from laser_vfl.security.access import ACCESS, Party
+from tests.support.attacks.attack_results import Results
+from tests.support.attacks.every_call import METHODS, call
 from tests.support.daemons.authorities import Tls, forge
 
 pytestmark = pytest.mark.core

@@ -7,7 +7,8 @@ from contextlib import ExitStack
 import pytest
 import serving_attacks
 from attacked_federation import DOORS, AttackedFederation
-from results import Results
+
+from tests.support.attacks.attack_results import Results
 
 SLOW = ("trickle",)
 """Takes twelve seconds, in which a server has to lose its patience."""

@@ -5,11 +5,11 @@ import sys
 
 import numpy as np
 import pytest
-from results import Results
 
 from laser_vfl.data import blind_ids, read_secret
 from laser_vfl.v1 import peer_pb2 as pb
 from laser_vfl.v1.peer_pb2_grpc import PeerStub
+from tests.support.attacks.attack_results import Results
 from tests.support.daemons.federation import Federation
 from tests.support.daemons.harness import Site, eventually
 

@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 import pytest
-from results import Results
 
 from laser_vfl.remote.operations import coordinator_status
+from tests.support.attacks.attack_results import Results
 from tests.support.daemons.federation import Federation
 from tests.support.daemons.harness import Site, eventually
 

@@ -15,8 +15,6 @@ import grpc
 import psutil
 import pytest
 from attacked_federation import outcome
-from every_call import METHODS, call
-from results import Results
 from test_access import GARBAGE, NOBODYS
 
 from laser_vfl.remote.calls import Access, client_access, open_channel
@@ -24,6 +22,8 @@ from laser_vfl.security.access import ACCESS
 from laser_vfl.security.token_file import Token, hash_of
 from laser_vfl.v1 import prediction_pb2 as pb
 from laser_vfl.v1.prediction_pb2_grpc import PredictionStub
+from tests.support.attacks.attack_results import Results
+from tests.support.attacks.every_call import METHODS, call
 from tests.support.daemons.federation import Federation
 from tests.support.daemons.harness import Site, eventually
 from tests.support.trials.faults import Fault

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from results import Results
 
 from laser_vfl.coordinator.api.directive_messages import settings_message
 from laser_vfl.core.errors import ExitCode
 from laser_vfl.methods.training_settings import TrainingSettings
 from laser_vfl.remote.operations import retrain
 from laser_vfl.v1 import coordinator_pb2 as pb
+from tests.support.attacks.attack_results import Results
 from tests.support.attacks.hostile_coordinator import INCARNATION, hostile_coordinator
 from tests.support.daemons.federation import Federation
 from tests.support.daemons.harness import Site, eventually, free_address, health

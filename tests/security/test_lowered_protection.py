@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from results import Results
 
+from tests.support.attacks.attack_results import Results
 from tests.support.daemons.federation import Federation
 from tests.support.daemons.harness import Process, Site, eventually
 from tests.support.data.people import People

@@ -2,10 +2,11 @@
 
 import pytest
 from attacked_federation import AttackedFederation, outcome
-from every_call import METHODS, call, requests
 from hypothesis import HealthCheck, given, settings
-from results import Results
 from test_access import shown_by
+
+from tests.support.attacks.attack_results import Results
+from tests.support.attacks.every_call import METHODS, call, requests
 
 CALLERS = {"coordinator": "shop", "peers": "shop", "predictions": "bank"}
 BUGS = ("UNKNOWN", "INTERNAL", "CANCELLED")

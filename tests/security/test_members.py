@@ -2,8 +2,8 @@
 
 import psutil
 import pytest
-from results import Results
 
+from tests.support.attacks.attack_results import Results
 from tests.support.daemons.harness import Site
 from tests.support.trials.trial import Trial
 

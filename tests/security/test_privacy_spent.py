@@ -4,11 +4,11 @@ import json
 from typing import Any
 
 import pytest
-from results import Results
 
 from laser_vfl.cli.doctor.doctor_command import examine
 from laser_vfl.client.privacy_budget import epsilon
 from laser_vfl.client.privacy_ledger import FILE_NAME
+from tests.support.attacks.attack_results import Results
 from tests.support.daemons.harness import Process, Site, eventually
 from tests.support.data.people import People
 

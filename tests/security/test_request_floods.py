@@ -11,11 +11,11 @@ import numpy as np
 import polars as pl
 import pytest
 from attacked_federation import TROUBLE, outcome
-from results import Results
-from table import TOO_MUCH
 
 from laser_vfl.v1 import prediction_pb2 as pb
 from laser_vfl.v1.prediction_pb2_grpc import PredictionStub
+from tests.support.attacks.attack_results import Results
+from tests.support.attacks.attack_table import TOO_MUCH
 from tests.support.daemons.harness import Authority, Process, Site
 from tests.support.data.people import People
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import serving_attacks
 import test_members
-from results import Results
-from table import ATTACKS
-from write_table import BEGIN, END, PAGE, row
+
+from tests.support.attacks.attack_results import Results
+from tests.support.attacks.attack_table import ATTACKS
+from tests.support.attacks.write_table import BEGIN, END, PAGE, row
 
 pytestmark = pytest.mark.core
 

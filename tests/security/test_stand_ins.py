@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from attacked_federation import outcome
-from results import Results
 
 from laser_vfl.client.tables.pseudonym_store import FILE_NAME as PSEUDONYMS
 from laser_vfl.remote.operations import retrain
 from laser_vfl.v1 import coordinator_pb2 as pb
 from tests.support.attacks.alignment_stand_in import StandIn, Trick
+from tests.support.attacks.attack_results import Results
 from tests.support.daemons.harness import Process, Site, eventually
 from tests.support.data.people import People
 

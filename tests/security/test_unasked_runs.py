@@ -7,12 +7,12 @@ from contextlib import suppress
 
 import grpc
 import pytest
-from results import Results
 
 from laser_vfl.remote.operations import coordinator_status
 from laser_vfl.transport.protocol import PROTOCOL_VERSION
 from laser_vfl.v1 import coordinator_pb2 as pb
 from laser_vfl.v1.coordinator_pb2_grpc import CoordinatorStub
+from tests.support.attacks.attack_results import Results
 from tests.support.daemons.federation import Federation
 from tests.support.daemons.harness import STATUS_POLL_S, Authority, Site, eventually
 

@@ -145,7 +145,7 @@ class Federation:
         )
 
 
-def _representation(shape):
+def _representation(shape, form):
     layers = nn.Linear(*shape, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU(), nn.Dropout(0.2)
     return nn.Sequential(*layers, nn.Linear(WIDTH, WIDTH))
 

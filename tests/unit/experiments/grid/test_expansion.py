@@ -89,7 +89,7 @@ def test_what_makes_no_sense_is_refused_in_words(wrong, said):
         (("optimizer.lr", -1), "optimizer.lr: expected a number > 0"),
         (("data.lables_at", "bank"), "there is no data.lables_at"),
         (("data.max_train", 0), "data.max_train: expected an integer >= 1"),
-        (("data.scaling", "minmax"), "data.scaling: expected one of standard, none"),
+        (("data.scaling", "minmax"), "data.scaling: expected one of standard, quantile, none"),
         (
             ("data.tasks", "third"),
             "data.tasks: expected one of split, first, second, got .third.; write one",

@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-from results import RESULTS
-from table import ATTACKS
+from tests.support.attacks.attack_results import RESULTS
+from tests.support.attacks.attack_table import ATTACKS
 
-PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+PAGE = Path(__file__).parents[3] / "docs" / "security.md"
 BEGIN, END = "<!-- attacks: begin -->", "<!-- attacks: end -->"
 
 

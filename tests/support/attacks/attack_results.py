@@ -4,9 +4,9 @@ import fcntl
 import json
 from pathlib import Path
 
-from table import ATTACKS
+from tests.support.attacks.attack_table import ATTACKS
 
-RESULTS = Path(__file__).parents[2] / ".security-results.json"
+RESULTS = Path(__file__).parents[3] / ".security-results.json"
 
 
 class Results:
