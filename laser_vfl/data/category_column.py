@@ -12,6 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from laser_vfl.core.table_form import MAX_CODES
+from laser_vfl.data.calendar_range import check_calendar
 from laser_vfl.data.column_spec import FEW_VALUES, MIN_ROWS
 from laser_vfl.data.text_values import cleaned
 from laser_vfl.data.values import kind_of
@@ -101,4 +102,9 @@ def names_of(column: pl.Series, path: Path) -> pl.Series:
         if ((whole == whole.floor()) & (whole.abs() < 2**53)).all():
             return numbers.cast(pl.Int64).cast(pl.String)
         return numbers.cast(pl.String)
-    return cleaned(column) if found == "text" else column.cast(pl.String)
+    if found == "text":
+        return cleaned(column)
+    if column.dtype == pl.Duration:
+        column = column.to_physical()
+    check_calendar(column, path)
+    return column.cast(pl.String)

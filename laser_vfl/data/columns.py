@@ -131,7 +131,9 @@ def column_from_json(stored: Mapping[str, Any]) -> ColumnEncoding:
 def _kind(column: pl.Series, untyped: bool, spec: ColumnSpec, path: Path) -> tuple[str, str]:
     """Return what a column is, and the format of a date that is text."""
     kind = kind_of(column, untyped=False, path=path)
-    if column.dtype == pl.Duration:
+    if column.dtype.is_float() and column.fill_nan(None).null_count() == len(column):
+        kind = "empty"
+    elif column.dtype == pl.Duration and kind != "empty":
         kind = "number"
     text = cleaned(column) if kind == "text" else None
     if kind == "empty" or (text is not None and text.null_count() == len(text)):

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from laser_vfl.core.errors import DataError
+from laser_vfl.data.calendar_range import check_calendar, raw_days
 from laser_vfl.data.scaling import STANDARD_SCALING, Linear, fit_scaling
 from laser_vfl.data.text_values import as_floats, cleaned, first_row, parse_moments
 from laser_vfl.data.values import kind_of
@@ -139,34 +139,19 @@ def days_of(column: pl.Series, form: str, path: Path) -> Floats:
                 hint=f"write it as {form or '%Y-%m-%d'}, as in training, or leave it empty",
                 where=str(path),
             )
-        return _sensible(as_floats(values), column.name, path)
+        return as_floats(values)
     if found != "time" or dtype == pl.Duration:
         raise DataError(
             f'column "{column.name}" held times in training and has the type {dtype} here',
             hint="give the column the same type in all tables",
             where=str(path),
         )
-    if dtype == pl.Date:
-        return _sensible(as_floats(column.to_physical().cast(pl.Float64)), column.name, path)
     if dtype == pl.Time:
         return as_floats(column.to_physical().cast(pl.Float64) / 86_400e9)
-    wall = column.dt.replace_time_zone(None).cast(pl.Datetime("us"))
-    days = as_floats(wall.to_physical().cast(pl.Float64) / 86_400e6)
-    return _sensible(days, column.name, path)
-
-
-def _sensible(days: Floats, name: str, path: Path) -> Floats:
-    """Refuse years that no calendar of these has: they come from a wrong unit."""
-    first, last = date(1, 1, 1).toordinal(), date(9999, 12, 31).toordinal()
-    epoch = date(1970, 1, 1).toordinal()
-    far = (days < first - epoch) | (days > last - epoch + 1)
-    if far.any():
-        raise DataError(
-            f'column "{name}" has a year before 1 or after 9999 in row {int(far.argmax()) + 1}',
-            hint="correct the value or leave it empty; is the unit of the times right?",
-            where=str(path),
-        )
-    return days
+    check_calendar(column, path)
+    if isinstance(dtype, pl.Datetime):
+        column = column.dt.replace_time_zone(None)
+    return raw_days(column)
 
 
 def _parts(days: Floats, reference: float) -> dict[str, Floats]:

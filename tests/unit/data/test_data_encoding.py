@@ -1,6 +1,7 @@
 """How columns are read: numbers, categories, dates and booleans, and what is left out."""
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
@@ -286,8 +287,30 @@ def test_infinite_values_in_training():
 def test_a_year_that_no_calendar_has():
     far = pl.Series("a", [5 * 10**17, 0]).cast(pl.Datetime("us"))
     encoding = Encoding.fit(typed({"a": [datetime(2020, 1, 1), datetime(2020, 1, 2)]}))
-    with pytest.raises(DataError, match="a year before 1 or after 9999 in row 1"):
+    with pytest.raises(DataError, match="a year before 2 or after 9998 in row 1"):
         encoding.apply(typed({"a": far}))
+
+
+ODD_DTYPES = [
+    pl.Series("a", [5 * 10**17, 0]).cast(pl.Datetime("us", "Europe/Berlin")),
+    pl.Series("a", [2**31 - 1, -(2**31)], dtype=pl.Int32).cast(pl.Date),
+    pl.Series("a", [2**62, None]).cast(pl.Duration("us")),
+    pl.Series("a", [86_399_999_999_999, None]).cast(pl.Time),
+    pl.Series("a", [2**63 - 1, -(2**63)]),
+    pl.Series("a", [1.7e308, -1.7e308]),
+    pl.Series("a", [[1], None]),
+]
+
+
+@pytest.mark.parametrize("odd", ODD_DTYPES, ids=lambda odd: str(odd.dtype))
+@pytest.mark.parametrize("known", [["x", "y"], [1, 2], [date(2020, 1, 1), date(2020, 1, 2)]])
+def test_odd_types_are_predicted_from_or_refused(odd, known):
+    """polars raises, or even aborts, on some of these if it is asked to convert them."""
+    encoding = Encoding.fit(typed({"a": known}))
+    with suppress(DataError):
+        assert np.isfinite(encoding.apply(typed({"a": odd}))).all()
+    with suppress(DataError):
+        assert np.isfinite(Encoding.fit(typed({"a": odd})).apply(typed({"a": odd}))).all()
 
 
 def test_one_constant_value():
@@ -307,6 +330,9 @@ def test_all_values_missing():
     empty = typed({"a": pl.Series([None, None], dtype=pl.String)})
     with pytest.raises(DataError, match=r'no column is left to learn from: "a" \(empty\)'):
         Encoding.fit(empty)
+    for none in ([np.nan, None], pl.Series([None, None], dtype=pl.Duration("us"))):
+        with pytest.raises(DataError, match="no column is left"):
+            Encoding.fit(typed({"a": none}))
     with pytest.raises(DataError, match="has no value in any row"):
         Encoding.fit(replace(empty, spec=replace(SPEC, columns=asked(type="number"))))
     for values in ([1, 2, None], ["x", "y"], [date(2020, 1, 1), date(2020, 1, 2), None]):
@@ -357,7 +383,7 @@ def test_stored_encoding_that_is_broken(change):
 
 cells = st.one_of(st.none(), st.floats(allow_infinity=False, width=64))
 words = st.one_of(st.none(), st.text(max_size=3))
-moments = st.one_of(st.none(), st.datetimes())
+moments = st.one_of(st.none(), st.datetimes(datetime(2, 1, 1), datetime(9998, 12, 31)))
 
 
 @settings(max_examples=60, deadline=None)
@@ -380,3 +406,34 @@ def test_json_round_trip_gives_identical_blocks(rows, random, scaling):
     assert (codes < np.array(encoding.form.cardinalities)).all()
     assert copy.form == encoding.form
     assert copy.apply(test).tobytes() == block.tobytes()
+
+
+PIECES = ["", "1", "-1", "1e400", "inf", "nan", "NA", "1,5", "1.234,5", "1,234.5", "2013-01-01"]
+PIECES += ["2013-02-30", "0000-00-00", "9999-12-31", "31.12.2013", "12/31/2013", "2013-01-01T25:00"]
+PIECES += [
+    "2013-01-01 23:59:60",
+    "2013-01-01T10:00:00.123+02:00",
+    "yes",
+    "NO",
+    "t",
+    "007",
+    "+",
+    "-",
+]
+PIECES += ["e", "\u2028", "a" * 300, "\0", "9" * 30, "1_000", "0x10", "1.", ".", ",", "12:30"]
+columns_of_text = st.lists(st.one_of(st.none(), st.sampled_from(PIECES)), min_size=1, max_size=8)
+types = st.sampled_from([None, "number", "boolean", "category", "datetime"])
+formats = st.sampled_from([None, "%Y%m%d", "%d.%m.%y", "%H:%M", "%Q%", "%", "%s"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(columns_of_text, columns_of_text, types, formats, st.booleans())
+def test_odd_text_is_predicted_from_or_refused(train, test, kind, form, is_untyped):
+    spec = {} if kind is None else asked(type=kind, format=form)
+    with suppress(DataError):
+        encoding = Encoding.fit(replace(untyped(*train, columns=spec), untyped=is_untyped))
+        for values in (train, test):
+            block = encoding.apply(untyped(*values))
+            assert np.isfinite(block).all()
+            codes = block[:, encoding.form.num_numbers :]
+            assert (codes < np.array(encoding.form.cardinalities)).all()
