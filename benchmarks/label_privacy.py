@@ -14,9 +14,12 @@ and guesses who is positive:
   nothing, and the direction attack guesses these. No attack can be better than "bound".
 
 "prediction_auc" and "accuracy" are of the victim's own predictions of other samples, from all
-blocks, by loss: "forward" is what a client uses, "none" takes noisy labels for true ones, and the
-others are alternatives. All runs in one process, by the oracle. The result is one JSON object, with
-medians over the seeds.
+blocks, by loss: "forward" is what a client uses, with a head that starts at how frequent each true
+class seems to be. "unstarted" is the same loss with a head that starts at random, and "none", from
+there too, takes noisy labels for true ones. The others start where a client does. With true labels,
+"started" is a head that starts at how frequent each class is. All runs in one process, by the
+oracle. The result is one JSON object, with medians over the seeds; with --no-attacks, it has
+predictions alone, with means and their standard errors.
 
     python benchmarks/label_privacy.py
 """
@@ -27,7 +30,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import mean, median, stdev
 from typing import Any
 
 import numpy as np
@@ -51,6 +54,7 @@ from label_leakage import (
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_predict
+from torch import nn
 from torch.nn import functional
 
 from laser_vfl.core.alignment import align_rows
@@ -59,6 +63,7 @@ from laser_vfl.core.reference import Member, Oracle
 from laser_vfl.core.schedule.schedule import Schedule
 from laser_vfl.core.schedule.step_plan import plan_step
 from laser_vfl.core.training.fusion import sample_losses
+from laser_vfl.core.training.head_start import started
 from laser_vfl.core.training.layer_randomness import initial_randomness
 from laser_vfl.core.training.learner import FederationContext, Learner, OptimizerSettings
 from laser_vfl.core.training.step_models import StepModels
@@ -68,11 +73,17 @@ from laser_vfl.methods.registry import method_named
 from laser_vfl.methods.training_settings import TrainingSettings
 from laser_vfl.models import build_fusion, build_representation
 
+USED = "forward"
 HEADS = 1 << VICTIM
 CANARY_SHARE = 0.2
 NUM_FOLDS = 3
 STANDING = 4
+NO_NOISE = 100.0
+AT_RANDOM = ("none", "unstarted")
+"""With these losses, heads start at random."""
+
 CONFIDENT = 0.8
+PREDICTIONS = ("prediction_auc", "accuracy")
 
 Floats = npt.NDArray[np.float64]
 Losses = Callable[[RandomisedResponse, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -222,7 +233,7 @@ class Run:
     """One federation in training, and what its attacker sees."""
 
     def __init__(
-        self, samples: Samples, epsilon: float | None, loss: str | None, seed: int, epochs: int
+        self, samples: Samples, epsilon: float | None, loss: str, seed: int, epochs: int
     ) -> None:
         self.samples = samples
         num, true_n = samples.num_train, samples.classes[: samples.num_train]
@@ -286,7 +297,7 @@ class Run:
             "accuracy": float((shares_nc.argmax(axis=1) == true_n).mean()),
         }
 
-    def _learner(self, client: int, loss: str | None) -> Learner:
+    def _learner(self, client: int, loss: str) -> Learner:
         samples, settings = self.samples, self.settings
         is_binary = samples.num_classes == 2
         with initial_randomness(settings.seed, client):
@@ -297,12 +308,7 @@ class Run:
                 hidden=HIDDEN,
                 options={},
             )
-            head = None
-            if client == VICTIM:
-                num_outputs = 1 if is_binary else samples.num_classes
-                head = build_fusion(
-                    "linear", representation_dim=WIDTH, num_outputs=num_outputs, options={}
-                )
+            head = self._head(loss) if client == VICTIM else None
         kind = {SPY: Spy, VICTIM: Victim}.get(client, Learner)
         learner: Learner = kind(
             FederationContext(client, NUM_CLIENTS, HEADS, settings),
@@ -313,9 +319,24 @@ class Run:
             label_noise=self.noise,
             method=method_named(settings.method),
         )
-        if isinstance(learner, Victim) and self.noise is not None and loss is not None:
-            learner.in_place.losses, learner.in_place.noise = ALTERNATIVES[loss], self.noise
+        if isinstance(learner, Victim) and self.noise is not None:
+            learner.in_place.losses, learner.in_place.noise = ALTERNATIVES.get(loss), self.noise
         return learner
+
+    def _head(self, loss: str) -> nn.Module:
+        samples = self.samples
+        num_outputs = 1 if samples.num_classes == 2 else samples.num_classes
+        noise = None if loss in AT_RANDOM else self.noise
+        if loss == "started":
+            noise = RandomisedResponse(NO_NOISE, samples.num_classes)
+        return started(
+            lambda: build_fusion(
+                "linear", representation_dim=WIDTH, num_outputs=num_outputs, options={}
+            ),
+            noise,
+            torch.from_numpy(self.told_n),
+            torch.ones(samples.num_train),
+        )()
 
     def _member(self, client: int, alignment: Any) -> Member:
         num = self.samples.num_train
@@ -329,7 +350,7 @@ class Run:
 
 def measure(samples: Samples, epsilon: float | None, seed: int, epochs: int) -> dict[str, float]:
     """Train with the loss that a client uses; return how well attacks guess, and predictions."""
-    run = Run(samples, epsilon, None, seed, epochs)
+    run = Run(samples, epsilon, USED, seed, epochs)
     gradients = run.gradients()
     is_positive_n = samples.classes[: samples.num_train] == samples.positive
     is_told_n = run.told_n == samples.positive
@@ -379,7 +400,7 @@ def _canaries(samples: Samples, epsilon: float | None, seed: int, epochs: int) -
     num = int(is_canary_n.sum())
     drawn_n = random.integers(0, samples.num_classes, num)
     classes[: samples.num_train][is_canary_n] = drawn_n
-    run = Run(replace(samples, classes=classes), epsilon, None, seed, epochs)
+    run = Run(replace(samples, classes=classes), epsilon, USED, seed, epochs)
     is_positive_n = classes[: samples.num_train] == samples.positive
     is_known_n = ~is_canary_n & (random.random(samples.num_train) < KNOWN_SHARE)
     scores = [
@@ -412,7 +433,7 @@ def _auc(is_positive_n: npt.NDArray[np.bool_], scores_n: Floats) -> float:
 
 
 def predict_only(
-    samples: Samples, epsilon: float, loss: str, seed: int, epochs: int
+    samples: Samples, epsilon: float | None, loss: str, seed: int, epochs: int
 ) -> dict[str, float]:
     """Train with one of the losses; return how good predictions are."""
     run = Run(samples, epsilon, loss, seed, epochs)
@@ -420,8 +441,28 @@ def predict_only(
     return run.predictions()
 
 
+def by_loss(
+    sets: Sequence[Samples], epsilon: float | None, losses: Sequence[str], epochs: int
+) -> dict[str, list[dict[str, float]]]:
+    """Return how good predictions are with each of the losses, for each seed."""
+    return {
+        loss: [predict_only(s, epsilon, loss, k, epochs) for k, s in enumerate(sets)]
+        for loss in losses
+    }
+
+
 def _medians(runs: Sequence[dict[str, float]]) -> dict[str, float]:
     return {key: round(median(run[key] for run in runs), 3) for key in runs[0]}
+
+
+def _means(runs: Sequence[dict[str, float]]) -> dict[str, float]:
+    found = {}
+    for key in runs[0]:
+        values = [run[key] for run in runs]
+        found[key] = round(mean(values), 4)
+        if len(values) > 1:
+            found[f"{key}_error"] = round(stdev(values) / len(values) ** 0.5, 4)
+    return found
 
 
 def main() -> None:
@@ -431,10 +472,12 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
     parser.add_argument("--epsilons", nargs="*", type=float, default=[1.0, 2.0, 3.0, 5.0])
-    parser.add_argument("--losses", nargs="*", choices=ALTERNATIVES, default=list(ALTERNATIVES))
+    choices = [*ALTERNATIVES, "unstarted"]
+    parser.add_argument("--losses", nargs="*", choices=choices, default=choices)
+    parser.add_argument("--no-attacks", action="store_true", help="predict only; print means")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    started = time.monotonic()
+    started_at = time.monotonic()
     attacks: dict[str, Any] = {}
     losses: dict[str, Any] = {}
     for name in options.data:
@@ -442,22 +485,21 @@ def main() -> None:
         attacks[name], losses[name] = {}, {}
         for epsilon in (None, *options.epsilons):
             told = "none" if epsilon is None else f"{epsilon:g}"
-            runs = [measure(s, epsilon, k, options.epochs) for k, s in enumerate(sets)]
-            attacks[name][told] = _medians(runs)
-            print(name, told, attacks[name][told], file=sys.stderr)
-            if epsilon is None:
-                continue
-            kept = ("prediction_auc", "accuracy")
-            losses[name][told] = {"forward": {key: attacks[name][told][key] for key in kept}}
-            for loss in options.losses:
-                tried = [
-                    predict_only(s, epsilon, loss, k, options.epochs) for k, s in enumerate(sets)
-                ]
-                losses[name][told][loss] = _medians(tried)
-            print(name, told, losses[name][told], file=sys.stderr)
+            others = ["started"] if epsilon is None else options.losses
+            tried = by_loss(sets, epsilon, others, options.epochs)
+            if options.no_attacks:
+                tried |= by_loss(sets, epsilon, [USED], options.epochs)
+            else:
+                runs = [measure(s, epsilon, k, options.epochs) for k, s in enumerate(sets)]
+                attacks[name][told] = _medians(runs)
+                print(name, told, attacks[name][told], file=sys.stderr)
+                tried[USED] = [{key: run[key] for key in PREDICTIONS} for run in runs]
+            summed = _means if options.no_attacks else _medians
+            losses[name][told] = {loss: summed(runs) for loss, runs in tried.items()}
+            print(name, told, losses[name][told], file=sys.stderr, flush=True)
     settings = {"seeds": options.seeds, "epochs": options.epochs}
     print(json.dumps({**settings, "attacks": attacks, "losses": losses}))
-    parser.exit(0, f"{time.monotonic() - started:.0f} s\n")
+    parser.exit(0, f"{time.monotonic() - started_at:.0f} s\n")
 
 
 if __name__ == "__main__":

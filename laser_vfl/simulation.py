@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import torch
+from torch import nn
 
 from laser_vfl.core.alignment import DIGEST_BYTES, align_rows
 from laser_vfl.core.errors import DataError
@@ -19,6 +20,7 @@ from laser_vfl.core.method import ModelParts
 from laser_vfl.core.privacy.keystream import KEY_BYTES, subkey
 from laser_vfl.core.reference import Member, Oracle
 from laser_vfl.core.subsets import has, mask_of
+from laser_vfl.core.training.head_start import started
 from laser_vfl.core.training.layer_randomness import initial_randomness
 from laser_vfl.core.training.learner import Learner, OptimizerSettings
 from laser_vfl.data import Encoding, KnownLabels, LabelEncoding, PrivateLabels, Table, TableSpec
@@ -161,7 +163,19 @@ class Simulation:
         encoding = self._encodings[name] = Encoding.fit(table)
         labels = self._label_encoding(table) if table.labels is not None else None
         private = self._private_labels(name)
+        noise = private.noise(labels) if private and labels else None
+        targets = weights = None
+        if labels is not None:
+            told, labelled = private.told(table, labels) if private else labels.apply(table)
+            targets = torch.from_numpy(told)
+            weights = torch.from_numpy(labels.weights(told, labelled))
         num_outputs = labels.num_outputs if labels else 0
+
+        def built_fusion() -> nn.Module:
+            return build_fusion(
+                fusion, representation_dim=width, num_outputs=num_outputs, options=self._options[1]
+            )
+
         parts = ModelParts(
             lambda shape, form: build_representation(
                 representation,
@@ -171,9 +185,7 @@ class Simulation:
                 options=self._options[0],
                 form=form,
             ),
-            lambda: build_fusion(
-                fusion, representation_dim=width, num_outputs=num_outputs, options=self._options[1]
-            ),
+            built_fusion if ":" in fusion else started(built_fusion, noise, targets, weights),
             encoding.input_shape,
             num_outputs,
             labels.classes if labels else (),
@@ -193,7 +205,7 @@ class Simulation:
             head,
             task=task,
             optimizer=self._optimizer,
-            label_noise=private.noise(labels) if private and labels else None,
+            label_noise=noise,
             method=method,
             scratch=method.preparation.state(context, alignment, encoding.form),
         )
@@ -202,9 +214,7 @@ class Simulation:
             return Member(learner, alignment, inputs)
         self._labels[name] = labels
         self._classes[name] = _classes(labels, table)
-        targets, labelled = private.told(table, labels) if private else labels.apply(table)
-        weights = torch.from_numpy(labels.weights(targets, labelled))
-        return Member(learner, alignment, inputs, torch.from_numpy(targets), weights)
+        return Member(learner, alignment, inputs, targets, weights)
 
     def _label_encoding(self, table: Table) -> LabelEncoding:
         labels = LabelEncoding.fit(table, self._spec)

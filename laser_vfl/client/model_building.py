@@ -17,6 +17,7 @@ from laser_vfl.core.privacy.keystream import subkey
 from laser_vfl.core.privacy.noise import Release
 from laser_vfl.core.subsets import has, mask_of
 from laser_vfl.core.table_form import TableForm
+from laser_vfl.core.training.head_start import started
 from laser_vfl.core.training.layer_randomness import borrowed_generator, initial_randomness
 from laser_vfl.core.training.learner import Learner, OptimizerSettings
 from laser_vfl.methods.profiles import DEFAULT_METHOD
@@ -58,6 +59,10 @@ def build_models(
         representation = method.models.representation(parts, context)
         if not has(context.heads, context.client):
             return representation, None
+        if own.fusion is None and ":" not in config.model.fusion:
+            train = block.train
+            fusion = started(parts.fusion, block.label_noise, train.targets, train.label_weights)
+            parts = replace(parts, fusion=fusion)
         with placed(config.where("model.fusion")):
             return representation, method.models.fusion(parts, context)
 

@@ -60,7 +60,7 @@ def test_every_method_learns_from_private_labels(method):
         Simulation(method=method, label_epsilon=epsilon, **options).fit(blocks, given)
         for epsilon in (None, 3.0, 3.0)
     )
-    whole, truth = world(seed=1, p_miss=0.0)
+    whole, truth = world(num=300, p_miss=0.0)
     heads = dict.fromkeys(private._labels, truth)
     assert private.score(whole, heads) > true.score(whole, heads) - 0.1
     for name in heads:

@@ -5,10 +5,13 @@ import torch
 import yaml
 
 from laser_vfl.client.config import ClientConfig
+from laser_vfl.client.model_building import build_learner
+from laser_vfl.client.own_models import NO_MODELS, OwnModels
 from laser_vfl.client.tables.block import data_digest, load_block
 from laser_vfl.config.loading import load_config
 from laser_vfl.core.errors import ConfigError, DataError
 from laser_vfl.core.privacy.label_noise import RandomisedResponse
+from laser_vfl.methods.training_settings import TrainingSettings
 
 KEY = b"the own key of a bank, of 32 byt"
 LABELS = {"epsilon": 1.0, "classes": ["u", "v"]}
@@ -26,8 +29,9 @@ def written(tmp_path):
             "coordinator": "127.0.0.1:1",
             "state": "./state",
             "data": names | data,
-            "privacy": {"labels": labels},
         }
+        if labels is not None:
+            text["privacy"] = {"labels": labels}
         (tmp_path / "bank.yaml").write_text(yaml.safe_dump(text))
         (tmp_path / "train.csv").write_text("id,x,kind\n" + "\n".join(rows) + "\n")
         (tmp_path / "test.csv").write_text("id,x,kind\ndan,1,u\neve,2,v\nfay,3,\n")
@@ -73,3 +77,22 @@ def test_a_mistake_says_where_it_is(written):
 def test_without_a_secret_nothing_is_read(written):
     with pytest.raises(ValueError, match="secret"):
         load_block(written(), KEY)
+
+
+def heads_of(config, block, own=NO_MODELS):
+    settings = TrainingSettings(representation_dim=4, batch_size=8, epochs=1)
+    learner = build_learner(config, block, settings, ["bank"], ["bank"], torch.device("cpu"), own)
+    return learner.models["fusion"]
+
+
+def test_a_head_starts_at_the_shares_of_true_classes(written):
+    private = written({"epsilon": 3.0, "classes": ["u", "v"]})
+    block = load_block(private, KEY, own_key=KEY)
+    head = heads_of(private, block)
+    assert torch.sigmoid(head.bias).item() == pytest.approx(1 / 3, abs=0.08)
+    plain = written(None)
+    chance = heads_of(plain, load_block(plain, KEY, own_key=KEY))
+    assert torch.equal(chance.weight, head.weight), "the start is all that differs"
+    assert not torch.equal(chance.bias, head.bias)
+    given = torch.nn.Linear(4, 1)
+    assert torch.equal(heads_of(private, block, OwnModels(fusion=given)).bias, given.bias)
