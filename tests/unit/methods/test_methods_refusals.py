@@ -70,7 +70,12 @@ def models_of(method, *, clip=None, classes=CLASSES, width=8):
     )
     labels = SimpleNamespace(num_outputs=len(classes) or 1, classes=classes)
     encoding = SimpleNamespace(input_shape=(3,), form=TableForm.of_numbers(3))
-    block = SimpleNamespace(encoding=encoding, labels=labels)
+    block = SimpleNamespace(
+        encoding=encoding,
+        labels=labels,
+        train=SimpleNamespace(targets=None, label_weights=None),
+        label_noise=None,
+    )
     return build_models(config, block, FederationContext(0, 2, 0b11, settings))
 
 
