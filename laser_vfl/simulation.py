@@ -29,7 +29,8 @@ from laser_vfl.methods.training_settings import TrainingSettings
 from laser_vfl.models import build_fusion, build_representation
 
 Array = npt.NDArray[Any]
-Blocks = Mapping[str, npt.ArrayLike]
+Block = Array | pl.DataFrame
+Blocks = Mapping[str, npt.ArrayLike | pl.DataFrame]
 Labels = npt.ArrayLike | Mapping[str, npt.ArrayLike]
 
 ROWS_AT_ONCE = 4096
@@ -43,10 +44,10 @@ def simulate(blocks: Blocks, labels: Labels, **options: Any) -> "Simulation":
 class Simulation:
     """A method with the manners of scikit-learn: `fit`, `predict`, `score`.
 
-    `blocks` has an array (samples, ...) for each client, in roster order, all of the same samples;
-    a row that is NaN throughout is a block that the client does not have. `labels` is one array for
-    all clients, or a mapping with an array for each client that has labels. `training` takes the
-    keys of `training` in a coordinator's configuration.
+    `blocks` has an array (samples, ...) or a polars frame for each client, in roster order, all of
+    the same samples; a row that is NaN or null throughout is a block that the client does not have.
+    `labels` is one array for all clients, or a mapping with an array for each client that has
+    labels. `training` takes the keys of `training` in a coordinator's configuration.
 
     With `label_epsilon`, each client randomises its labels as `privacy.labels` does, before it
     trains: among the classes, or between the bounds, that it has. Secrets come from the seed.
@@ -115,7 +116,7 @@ class Simulation:
         return self
 
     def _renew(
-        self, members: Mapping[int, Member], arrays: dict[str, Array], held: dict[str, Array]
+        self, members: Mapping[int, Member], arrays: dict[str, Block], held: dict[str, Array]
     ) -> None:
         for k, name in enumerate(self.roster):
             table = self._table(name, arrays[name][held[name]], None, held[name])
@@ -248,7 +249,7 @@ class Simulation:
         decisions = self.decisions(blocks)
         return {name: (self._decoded(name, v), held) for name, (v, held) in decisions.items()}
 
-    def _embedded(self, name: str, array: Array, held: Array) -> Array:
+    def _embedded(self, name: str, array: Block, held: Array) -> Array:
         """Return what a client contributes to predictions of the samples that it holds."""
         rows = np.flatnonzero(held)
         table = self._table(name, array[rows], None, rows)
@@ -282,22 +283,26 @@ class Simulation:
         places = values.astype(int) if labels.task == "multiclass" else (values > 0).astype(int)
         return np.asarray(self._classes[name][places])
 
-    def _table(self, name: str, features: Array, labels: Array | None, rows: Any) -> Table:
+    def _table(self, name: str, features: Block, labels: Array | None, rows: Any) -> Table:
         series = None if labels is None else pl.Series("label", labels[rows], strict=False)
         ids = [str(row) for row in range(len(features))]
-        return Table(Path(name), self._spec, ids, ("x",), features, series, untyped=False)
+        names = tuple(features.columns) if isinstance(features, pl.DataFrame) else ("x",)
+        return Table(Path(name), self._spec, ids, names, features, series, untyped=False)
 
 
-def _as_arrays(blocks: Blocks) -> dict[str, Array]:
-    arrays = {name: np.asarray(block) for name, block in blocks.items()}
-    if not arrays or any(array.ndim < 2 for array in arrays.values()):
+def _as_arrays(blocks: Blocks) -> dict[str, Block]:
+    arrays = {
+        name: block if isinstance(block, pl.DataFrame) else np.asarray(block)
+        for name, block in blocks.items()
+    }
+    if not arrays or any(len(array.shape) < 2 for array in arrays.values()):
         raise DataError("blocks are arrays of at least two dimensions, one for each client")
     if len({len(array) for array in arrays.values()}) > 1:
         raise DataError("blocks have a row for each sample, NaN where a client does not have it")
     return arrays
 
 
-def _num_samples(arrays: Mapping[str, Array]) -> int:
+def _num_samples(arrays: Mapping[str, Block]) -> int:
     return len(next(iter(arrays.values())))
 
 
@@ -311,7 +316,10 @@ def _labels_by_client(labels: Labels, roster: Sequence[str], num: int) -> dict[s
     return arrays
 
 
-def _observed(array: Array) -> npt.NDArray[np.bool_]:
+def _observed(array: Block) -> npt.NDArray[np.bool_]:
+    if isinstance(array, pl.DataFrame):
+        known = array.with_columns(pl.selectors.float().fill_nan(None))
+        return known.select(pl.any_horizontal(pl.all().is_not_null())).to_series().to_numpy()
     if array.dtype.kind != "f":
         return np.ones(len(array), dtype=bool)
     return np.asarray(~np.isnan(array.reshape(len(array), -1)).all(axis=1))

@@ -1,6 +1,6 @@
 """A client's feature block: read from CSV, Parquet or NPZ, checked, and encoded as float32."""
 
-from laser_vfl.data.column_spec import ColumnSpec
+from laser_vfl.data.columns.column_spec import ColumnSpec
 from laser_vfl.data.encoding import EARLIER_VERSION, VERSION, Encoding
 from laser_vfl.data.ids import blind_ids, id_blinder, normalise_id, normalise_ids, read_secret
 from laser_vfl.data.labels import LabelEncoding

@@ -13,16 +13,16 @@ import polars as pl
 
 from laser_vfl.core.errors import DataError
 from laser_vfl.core.table_form import TableForm
-from laser_vfl.data.category_column import CategoryColumn
-from laser_vfl.data.column_spec import NO_SPEC, ColumnSpec
-from laser_vfl.data.columns import (
+from laser_vfl.data.columns.category_column import CategoryColumn
+from laser_vfl.data.columns.column_rules import (
     ColumnEncoding,
     OmittedColumn,
     column_from_json,
     fit_column,
 )
-from laser_vfl.data.earlier_columns import Category, earlier_from_json, fit_earlier
-from laser_vfl.data.moment_column import MomentColumn
+from laser_vfl.data.columns.column_spec import NO_SPEC, ColumnSpec
+from laser_vfl.data.columns.earlier_columns import Category, earlier_from_json, fit_earlier
+from laser_vfl.data.columns.moment_column import MomentColumn
 from laser_vfl.data.standardisation import Standardisation, first_infinite_row
 from laser_vfl.data.tables import Table, require_excluded, require_names
 

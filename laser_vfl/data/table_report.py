@@ -9,15 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from laser_vfl.data.category_column import UNSEEN, CategoryColumn, names_of
-from laser_vfl.data.column_spec import FEW_VALUES, MIN_ROWS, ColumnSpec
-from laser_vfl.data.columns import ColumnEncoding, OmittedColumn
-from laser_vfl.data.encoding import Encoding
-from laser_vfl.data.labels import LabelEncoding
-from laser_vfl.data.moment_column import MomentColumn
-from laser_vfl.data.number_column import NumberColumn
-from laser_vfl.data.tables import Table
-from laser_vfl.data.text_values import (
+from laser_vfl.data.columns.category_column import UNSEEN, CategoryColumn, names_of
+from laser_vfl.data.columns.column_rules import ColumnEncoding, OmittedColumn
+from laser_vfl.data.columns.column_spec import FEW_VALUES, MIN_ROWS, ColumnSpec
+from laser_vfl.data.columns.moment_column import MomentColumn
+from laser_vfl.data.columns.number_column import NumberColumn
+from laser_vfl.data.columns.text_values import (
     DATE_FORMATS,
     cleaned,
     looks_like_codes,
@@ -25,6 +22,9 @@ from laser_vfl.data.text_values import (
     parse_moments,
     parse_numbers,
 )
+from laser_vfl.data.encoding import Encoding
+from laser_vfl.data.labels import LabelEncoding
+from laser_vfl.data.tables import Table
 
 LEFT_OUT: Final = {
     "empty": "it has no value",

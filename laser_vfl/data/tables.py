@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from laser_vfl.core.errors import DataError
-from laser_vfl.data.column_spec import ColumnSpec
+from laser_vfl.data.columns.column_spec import ColumnSpec
 from laser_vfl.data.files import NpzFile, read_csv, read_parquet, read_parquet_names
 from laser_vfl.data.ids import normalise_ids
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from laser_vfl.core.errors import DataError
 from laser_vfl.data import Encoding, Table, TableSpec, read_table
-from laser_vfl.data.column_spec import ColumnSpec
+from laser_vfl.data.columns.column_spec import ColumnSpec
 
 SPEC = TableSpec(id="id")
 

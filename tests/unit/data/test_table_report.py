@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from laser_vfl.data import Encoding, LabelEncoding, Table, TableSpec
-from laser_vfl.data.column_spec import ColumnSpec
+from laser_vfl.data.columns.column_spec import ColumnSpec
 from laser_vfl.data.table_report import report_of, surprises, without_values
 
 SPEC = TableSpec(id="id", label="y")

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import numpy as np
+import polars as pl
 import pytest
 
 from laser_vfl import Simulation, simulate
@@ -112,6 +113,25 @@ def test_what_cannot_be_trained_on_is_refused(blocks, labels, message):
 def test_other_blocks_than_in_training_are_refused(trained):
     with pytest.raises(DataError, match="bank, shop"):
         trained.predict({"shop": np.zeros((2, 3))})
+
+
+def test_blocks_may_be_frames():
+    rng = np.random.default_rng(1)
+    numbers, cities = rng.normal(size=(160, 3)), rng.integers(4, size=160)
+    labels = (numbers[:, 0] + (cities == 2) > 0.5).astype(int)
+    is_gone = np.arange(160) % 8 == 0
+    numbers[is_gone] = np.nan
+    named = [None if k % 8 == 1 else f"city {c}" for k, c in enumerate(cities)]
+    cities_frame = pl.DataFrame({"city": named})
+    frames = {"bank": pl.DataFrame(numbers), "shop": cities_frame}
+    of_frames = simulate(frames, labels, **FAST)
+    of_arrays = simulate({"bank": numbers, "shop": cities_frame}, labels, **FAST)
+    assert of_frames.score(frames, labels) > max(labels.mean(), 1 - labels.mean()) + 0.15
+    one, other = of_frames.decisions(frames), of_arrays.decisions(frames | {"bank": numbers})
+    for name in ("bank", "shop"):
+        np.testing.assert_array_equal(one[name][0], other[name][0])
+    assert not one["bank"][1][is_gone].any()
+    assert not one["shop"][1][1::8].any()
 
 
 def test_importing_the_package_is_light():

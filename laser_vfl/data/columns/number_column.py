@@ -10,8 +10,8 @@ import numpy.typing as npt
 import polars as pl
 
 from laser_vfl.core.errors import DataError
-from laser_vfl.data.scaling import Scaling, fit_scaling, scaling_from_json
-from laser_vfl.data.text_values import (
+from laser_vfl.data.columns.scaling import Scaling, fit_scaling, scaling_from_json
+from laser_vfl.data.columns.text_values import (
     DECIMALS,
     Decimal,
     as_floats,

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import polars as pl
 
 from laser_vfl.core.errors import DataError
-from laser_vfl.data.calendar_range import check_calendar, raw_days
-from laser_vfl.data.scaling import STANDARD_SCALING, Linear, fit_scaling
-from laser_vfl.data.text_values import as_floats, cleaned, first_row, parse_moments
+from laser_vfl.data.columns.calendar_range import check_calendar, raw_days
+from laser_vfl.data.columns.scaling import STANDARD_SCALING, Linear, fit_scaling
+from laser_vfl.data.columns.text_values import as_floats, cleaned, first_row, parse_moments
 from laser_vfl.data.values import kind_of
 
 Floats = npt.NDArray[np.float64]

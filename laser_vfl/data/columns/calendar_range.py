@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from laser_vfl.core.errors import DataError
-from laser_vfl.data.text_values import as_floats
+from laser_vfl.data.columns.text_values import as_floats
 
 EPOCH: Final = date(1970, 1, 1).toordinal()
 FIRST: Final = date(2, 1, 1).toordinal() - EPOCH

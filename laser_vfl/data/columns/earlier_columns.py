@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from laser_vfl.data.columns import ColumnEncoding
+from laser_vfl.data.columns.column_rules import ColumnEncoding
 from laser_vfl.data.standardisation import Standardisation
 from laser_vfl.data.values import Kind, as_numbers, kind_of
 

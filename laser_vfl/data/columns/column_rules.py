@@ -10,11 +10,11 @@ import numpy.typing as npt
 import polars as pl
 
 from laser_vfl.core.errors import DataError
-from laser_vfl.data.category_column import CategoryColumn, names_of
-from laser_vfl.data.column_spec import MAX_VALUES, NO_SPEC, ColumnSpec
-from laser_vfl.data.moment_column import MomentColumn
-from laser_vfl.data.number_column import NumberColumn, NumberKind
-from laser_vfl.data.text_values import (
+from laser_vfl.data.columns.category_column import CategoryColumn, names_of
+from laser_vfl.data.columns.column_spec import MAX_VALUES, NO_SPEC, ColumnSpec
+from laser_vfl.data.columns.moment_column import MomentColumn
+from laser_vfl.data.columns.number_column import NumberColumn, NumberKind
+from laser_vfl.data.columns.text_values import (
     DATE_FORMATS,
     are_booleans,
     cleaned,

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import polars as pl
 
 from laser_vfl.core.table_form import MAX_CODES
-from laser_vfl.data.calendar_range import check_calendar
-from laser_vfl.data.column_spec import FEW_VALUES, MIN_ROWS
-from laser_vfl.data.text_values import cleaned
+from laser_vfl.data.columns.calendar_range import check_calendar
+from laser_vfl.data.columns.column_spec import FEW_VALUES, MIN_ROWS
+from laser_vfl.data.columns.text_values import cleaned
 from laser_vfl.data.values import kind_of
 
 UNSEEN, MISSING_CODE, FIRST_VALUE = 0, 1, 2
