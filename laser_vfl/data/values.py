@@ -61,22 +61,32 @@ def as_numbers(column: pl.Series, kind: Kind, *, path: Path) -> npt.NDArray[np.f
     elif found == "text":
         values, bad = _parse(column.cast(pl.String), booleans=kind == "boolean")
         if bad.any():
-            raise DataError(
-                f'row {_first(bad) + 1} of column "{column.name}" is text, not a number',
-                hint="correct the value or leave it empty",
-                where=str(path),
-            )
+            raise is_text(column.name, _first(bad) + 1, path)
     else:
         values = column.cast(pl.Float64)
     numbers = values.fill_null(np.nan).to_numpy().astype(np.float64, copy=False)
+    return finite(numbers, column.name, path)
+
+
+def finite(numbers: npt.NDArray[np.float64], name: str, path: Path) -> npt.NDArray[np.float64]:
+    """Return the numbers of a column, or refuse the first that is infinite."""
     infinite = np.isinf(numbers)
     if infinite.any():
         raise DataError(
-            f'column "{column.name}" is infinite in row {int(infinite.argmax()) + 1}',
+            f'column "{name}" is infinite in row {int(infinite.argmax()) + 1}',
             hint="correct the value or leave it empty",
             where=str(path),
         )
     return numbers
+
+
+def is_text(name: str, row: int, path: Path) -> DataError:
+    """Return the error for text in a column of numbers; rows count from 1."""
+    return DataError(
+        f'row {row} of column "{name}" is text, not a number',
+        hint="correct the value or leave it empty",
+        where=str(path),
+    )
 
 
 def _kind_of_text(column: pl.Series) -> Kind:

@@ -20,7 +20,7 @@ from laser_vfl.data.columns.text_values import (
     parse_booleans,
     parse_numbers,
 )
-from laser_vfl.data.values import kind_of
+from laser_vfl.data.values import finite, is_text, kind_of
 
 NumberKind = Literal["number", "boolean"]
 
@@ -99,19 +99,8 @@ def numbers_of(
         text = cleaned(column)
         values, bad = parse_booleans(text) if kind == "boolean" else parse_numbers(text, decimal)
         if bad.any():
-            raise DataError(
-                f'row {first_row(bad)} of column "{column.name}" is text, not a number',
-                hint="correct the value or leave it empty",
-                where=str(path),
-            )
+            raise is_text(column.name, first_row(bad), path)
     else:
         values = column.cast(pl.Float64)
     numbers = as_floats(values)
-    infinite = np.isinf(numbers)
-    if infinite.any():
-        raise DataError(
-            f'column "{column.name}" is infinite in row {int(infinite.argmax()) + 1}',
-            hint="correct the value or leave it empty",
-            where=str(path),
-        )
-    return numbers
+    return finite(numbers, column.name, path)
