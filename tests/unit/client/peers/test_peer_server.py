@@ -24,7 +24,7 @@ class Ports:
         self.limits = []
         self.has_rebound = asyncio.Event()
         monkeypatch.setattr(module, "start_server", self.start)
-        monkeypatch.setattr(module, "REBIND_S", 0.05)
+        monkeypatch.setattr(module, "REBIND_S", 0.4)
         monkeypatch.setattr(module, "RETRY_S", 0.001)
 
     async def start(self, listen, credentials, add_calls, options, *, refused, refusals):
