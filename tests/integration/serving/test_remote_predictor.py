@@ -104,7 +104,7 @@ def test_batches_come_in_order_and_are_taken_as_they_are_answered(predictor):
         ("UNAVAILABLE", "Socket closed", [], "AddressError", "nobody answers at 127"),
         ("RESOURCE_EXHAUSTED", "queue", [], "LimitExceeded", "is too busy; try again"),
         ("RESOURCE_EXHAUSTED", "message larger than max (9 vs. 8)", [], "DataError", "fewer"),
-        ("DEADLINE_EXCEEDED", "", [], "AddressError", "did not answer within 60 s"),
+        ("DEADLINE_EXCEEDED", "", [], "AddressError", "did not answer within"),
         ("UNIMPLEMENTED", "Method not found!", [], "MismatchError", "right address"),
         ("INTERNAL", "internal error, ref=1", [], "ContractError", "internal error, ref=1"),
     ],
@@ -114,7 +114,7 @@ def test_a_call_that_fails_is_an_error_of_ours(
 ):
     daemon.abort = (grpc.StatusCode[code], details, trailing)
     with pytest.raises(errors.LaserError, match=text) as caught:
-        predictor.predict(["x"])
+        predictor.predict(["x"], deadline=0.5)
     assert type(caught.value).__name__ == kind
     assert "\n" not in str(caught.value)
 
