@@ -1,6 +1,7 @@
 """Builds the module that a configuration names: a built-in, or `package.module:factory`."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from torch import nn
@@ -10,9 +11,19 @@ from laser_vfl.core.table_form import TableForm
 from laser_vfl.core.table_rows import reads_block
 from laser_vfl.models.builtin_models import Lstm, RandomShift, ResNet18, flat_mlp, mlp
 from laser_vfl.models.factory import call_factory, import_factory, takes_argument
+from laser_vfl.models.tabular import TabularModel
 
 T = TypeVar("T")
 Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a row of the block is: its shape if flat, and how it stands in memory."""
+
+    shape: Shape
+    form: TableForm | None
+    """None for a row of several dimensions."""
 
 
 def build_representation(
@@ -43,7 +54,7 @@ def build_representation(
         return reads_block(call_factory(name, given, options), form)
     build = _named(name, _REPRESENTATIONS, "representation model")
     taken = Options(name, options)
-    module = build(input_shape, representation_dim, hidden, taken)
+    module = build(Row(input_shape, form), representation_dim, hidden, taken)
     taken.refuse_unknown()
     return reads_block(module, form)
 
@@ -91,6 +102,16 @@ class Options:
             )
         return value
 
+    def share(self, name: str, default: float) -> float:
+        self._known.append(name)
+        value = self._given.get(name, default)
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1:
+            return float(value)
+        raise ConfigError(
+            f"{self._model}: option {name}: expected a number from 0 to below 1, got {value!r}",
+            hint=f"the default is {default}",
+        )
+
     def sizes(self, name: str, default: Sequence[int]) -> list[int]:
         self._known.append(name)
         value = self._given.get(name, default)
@@ -121,11 +142,28 @@ def check_sizes(value: object, name: str) -> list[int]:
     )
 
 
-def _mlp(shape: Shape, dim: int, hidden: Sequence[int], options: Options) -> nn.Module:
-    return flat_mlp(shape, check_sizes(hidden, "hidden"), dim)
+def _mlp(row: Row, dim: int, hidden: Sequence[int], options: Options) -> nn.Module:
+    return flat_mlp(row.shape, check_sizes(hidden, "hidden"), dim)
 
 
-def _resnet18(shape: Shape, dim: int, hidden: Sequence[int], options: Options) -> nn.Module:
+def _tabular(row: Row, dim: int, hidden: Sequence[int], options: Options) -> nn.Module:
+    if row.form is None:
+        raise ConfigError(
+            f"tabular needs the rows of a table, this block has {row.shape}",
+            hint="choose another model.representation: resnet18 for images, lstm for sequences",
+        )
+    return TabularModel(
+        row.form,
+        dim,
+        width=options.integer("width", 256),
+        layers=options.integer("layers", 2),
+        embedding=options.integer("embedding", 8),
+        dropout=options.share("dropout", 0.2),
+    )
+
+
+def _resnet18(row: Row, dim: int, hidden: Sequence[int], options: Options) -> nn.Module:
+    shape = row.shape
     stem_padding = options.integer("stem_padding", 1, least=0)
     width = options.integer("width", 64)
     augment = options.integer("augment", 0, least=0)
@@ -140,8 +178,9 @@ def _resnet18(shape: Shape, dim: int, hidden: Sequence[int], options: Options) -
     return nn.Sequential(RandomShift(augment), model) if augment else model
 
 
-def _lstm(shape: Shape, dim: int, hidden: Sequence[int], options: Options) -> nn.Module:
+def _lstm(row: Row, dim: int, hidden: Sequence[int], options: Options) -> nn.Module:
     width, layers = options.integer("width", 128), options.integer("layers", 1)
+    shape = row.shape
     _need_dimensions("lstm", shape, 2, "(steps, features)")
     return Lstm(shape[1], dim, width=width, layers=layers)
 
@@ -151,13 +190,15 @@ def _linear_fusion(dim: int, num_outputs: int, options: Options) -> nn.Module:
 
 
 def _mlp_fusion(dim: int, num_outputs: int, options: Options) -> nn.Module:
-    return mlp([dim, *options.sizes("hidden", [dim]), num_outputs])
+    hidden, dropout = options.sizes("hidden", [dim]), options.share("dropout", 0.0)
+    return mlp([dim, *hidden, num_outputs], dropout=dropout)
 
 
-_REPRESENTATIONS: dict[str, Callable[[Shape, int, Sequence[int], Options], nn.Module]] = {
+_REPRESENTATIONS: dict[str, Callable[[Row, int, Sequence[int], Options], nn.Module]] = {
     "lstm": _lstm,
     "mlp": _mlp,
     "resnet18": _resnet18,
+    "tabular": _tabular,
 }
 _FUSIONS: dict[str, Callable[[int, int, Options], nn.Module]] = {
     "linear": _linear_fusion,

@@ -10,12 +10,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-def mlp(widths: Sequence[int]) -> nn.Sequential:
-    """Return linear layers from each width to the next, with ReLU between them."""
+def mlp(widths: Sequence[int], *, dropout: float = 0.0) -> nn.Sequential:
+    """Return linear layers from each width to the next, with ReLU and dropout between them."""
+    *inner, last = pairwise(widths)
     layers: list[nn.Module] = []
-    for width, next_width in pairwise(widths):
+    for width, next_width in inner:
         layers += [nn.Linear(width, next_width), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+        layers += [nn.Dropout(dropout)] if dropout else []
+    return nn.Sequential(*layers, nn.Linear(*last))
 
 
 def flat_mlp(input_shape: Sequence[int], hidden: Sequence[int], output: int) -> nn.Sequential:

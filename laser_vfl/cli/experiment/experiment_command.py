@@ -153,6 +153,35 @@ def experiment_ablation(
     raise typer.Exit(run_experiment(f"ablation {kind}", grid, options))
 
 
+@experiment_app.command("trees")
+def experiment_trees(
+    out: Out,
+    dataset: Dataset = "credit",
+    p: Annotated[
+        str, typer.Option("--p", metavar="P,…", help="How likely a block is missing.")
+    ] = "0,0.3,0.5",
+    seeds: Seeds = 5,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of the federation.")] = 20,
+    max_train: Annotated[int, typer.Option(min=100, help="Training rows at most.")] = 1_000_000,
+    max_test: Annotated[int, typer.Option(min=100, help="Test rows at most.")] = 1_000_000,
+    data: Data = None,
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Compare a federation on real tables (credit, flights, diamonds) with boosted trees."""
+    from laser_vfl.cli.experiment.trees_running import print_trees
+
+    print_trees(
+        out,
+        dataset,
+        p,
+        num_seeds=seeds,
+        epochs=epochs,
+        max_rows=(max_train, max_test),
+        data=data,
+        as_json=output is Format.JSON,
+    )
+
+
 @experiment_app.command("show")
 def experiment_show(
     directory: Annotated[Path, typer.Argument(metavar="OUT", help="Where results are.")],

@@ -27,6 +27,12 @@ DROPOUT = {
     "representation": "tests.support.data.own_models:dropout",
     "fusion": "tests.support.data.own_models:dropout_head",
 }
+TABULAR = {
+    "representation": "tabular",
+    "representation_options": {"width": 12, "dropout": 0.2},
+    "fusion": "mlp",
+    "fusion_options": {"dropout": 0.2},
+}
 COLOURS = {"epsilon": 2.0, "classes": ["red", "green", "blue", "black"]}
 APART = {"representation": "tests.support.data.own_models:numbers_and_codes"}
 MOMENTUM = {"name": "sgd", "lr": 0.05, "momentum": 0.9}
@@ -229,6 +235,16 @@ CASES = {
         observed_sets=12,
         single_rows=True,
     ),
+    "three clients, tabular, mixed columns, dropout, one without a label, scores": Case(
+        {"batch_size": 16, "epochs": 5},
+        {
+            "bank": Client(has_mixed_columns=True, model=TABULAR, optimizer=COSINE),
+            "shop": Client(label=None, has_mixed_columns=True, model=TABULAR),
+            "telco": Client(label="amount", p_hold=0.5, model=TABULAR, optimizer=COSINE),
+        },
+        test_share=0.2,
+        observed_sets=7,
+    ),
     "three clients, local, one without a label, scores": Case(
         {"method": "local", "batch_size": 20, "epochs": 6},
         {
@@ -315,11 +331,17 @@ CASES |= {
         ("four clients, mixed, two with noise, one clipped only, scores", 1, {}),
         ("four clients, by pattern, batch norm, bfloat16", 7, {}),
         ("three clients, standard, the second is the active party, scores", 1, {}),
+        (
+            "three clients, tabular, mixed columns, dropout, one without a label, scores",
+            2,
+            {},
+        ),
     )
 }
 """Steps that begin before the last one is applied are nobody's business but the oracle's."""
 
 LONG_FORMS = {
+    "three clients, tabular, mixed columns, dropout, one without a label, scores, pipeline 2",
     "two clients, by pattern, batch norm, one head, pipeline 1",
     "four clients, mixed, masked gradients, one without a label, scores, pipeline 2",
     "four clients, mixed, two with noise, one clipped only, scores, pipeline 1",

@@ -84,7 +84,7 @@ def test_fusion():
 @pytest.mark.parametrize(
     ("name", "shape", "options", "match"),
     [
-        ("mpl", (4,), {}, 'unknown representation model "mpl"; use lstm, mlp, resnet18 or'),
+        ("mpl", (4,), {}, 'unknown representation model "mpl"; use lstm, mlp, resnet18, tabular'),
         ("mlp", (4,), {"width": 3}, 'mlp has no option "width"; its options: none'),
         ("mlp", (4,), {"hidden": [0]}, "hidden: expected a list of integers"),
         ("resnet18", (4,), {}, r"needs rows of the shape \(channels, height, width\).* \(4,\)"),

@@ -165,3 +165,25 @@ def _one_hot(frame):
 def test_importing_the_package_is_light():
     code = "import sys, laser_vfl; sys.exit('torch' in sys.modules or 'polars' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def with_text(blocks):
+    """Tables in which one client knows words for what it has numbers for."""
+    bank, shop = (pl.DataFrame(block, ["x", "y", "z"]).fill_nan(None) for block in blocks.values())
+    up = pl.when(pl.col("x") > 0).then(pl.lit("up"))
+    return {
+        "bank": bank,
+        "shop": shop.with_columns(x=up.when(pl.col("x") <= 0).then(pl.lit("down"))),
+    }
+
+
+def test_tables_with_text_are_learnt_from():
+    blocks, labels = world(num=400)
+    options = {"width": 16, "dropout": 0.0}
+    model = {"representation": "tabular", "representation_options": options}
+    federation = simulate(with_text(blocks), labels, **FAST | model)
+    blocks, labels = world(num=400, seed=1, p_miss=0.0)
+    tables = with_text(blocks)
+    assert federation.score(tables, labels) > 0.8
+    nobody = {name: table.clear(2) for name, table in tables.items()}
+    assert federation.predict(nobody).tolist() == [None, None]

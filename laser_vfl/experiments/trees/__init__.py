@@ -1,0 +1,1 @@
+"""A federation beside boosted trees on real tables."""
