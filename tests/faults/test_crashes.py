@@ -81,7 +81,6 @@ def test_3_killed_while_it_writes_a_checkpoint(site: Site) -> None:
         trial.check()
 
 
-@pytest.mark.core
 def test_4_killed_and_restarted_three_times(site: Site) -> None:
     with Trial(site, slow=True) as trial:
         for number in (1, 2, 3):

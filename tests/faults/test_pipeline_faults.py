@@ -10,7 +10,6 @@ from tests.support.trials.trial import LONG, Trial, oracle_of
 DEEP = {"pipeline": 3, "checkpoint_every": 7}
 
 
-@pytest.mark.core
 def test_one_is_killed_and_comes_back(site: Site) -> None:
     with Trial(site, training=DEEP, slow=True) as trial:
         for _ in range(2):
