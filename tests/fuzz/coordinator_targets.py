@@ -68,6 +68,7 @@ GOODS: dict[str, list[Any]] = {
     "RejectRun": [pb.RejectRunRequest(client="a")],
     "GetStatus": [pb.GetStatusRequest()],
     "Greet": [pb.GreetRequest(federation="churn", client="a", protocol_version=PROTOCOL_VERSION)],
+    "CancelRun": [pb.CancelRunRequest()],
 }
 CALLS = list(GOODS)
 STREAMED = ("SubmitIds", "Session")

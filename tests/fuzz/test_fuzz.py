@@ -45,7 +45,13 @@ def test_every_case_belongs_to_a_target() -> None:
     assert folders <= {target.name for target in TARGETS}
 
 
-READ_BY_COMMANDS = {"FederationStatus", "RetrainResponse", "GreetResponse", "PeerGreetResponse"}
+READ_BY_COMMANDS = {
+    "FederationStatus",
+    "RetrainResponse",
+    "CancelRunResponse",
+    "GreetResponse",
+    "PeerGreetResponse",
+}
 """Answers to an operator's command, which no daemon reads."""
 
 FED_WITH = {
