@@ -69,6 +69,8 @@ class Case:
     observed_sets: int = 3
     """How many observed sets there are at least."""
     alignment: str = "ecdh"
+    program: str = "laser_vfl"
+    """The module that clients are run by."""
 
 
 CASES = {
@@ -406,7 +408,9 @@ def train(case: Case, site: Site) -> None:
     config = site.coordinator_config(list(case.clients), case.training, alignment=case.alignment)
     site.start_coordinator(config)
     clients = [
-        site.start_client(_config(site, name, client, case), "--exit-after-training")
+        site.start_client(
+            _config(site, name, client, case), "--exit-after-training", program=[case.program]
+        )
         for name, client in case.clients.items()
     ]
     for process in clients:
