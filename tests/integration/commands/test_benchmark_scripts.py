@@ -44,6 +44,15 @@ def test_label_privacy() -> None:
     assert set(found["losses"]["rare label"]["1"]) == {"forward", "none"}
 
 
+def test_flood_cost() -> None:
+    found = _json("flood_cost.py", "--seconds", "1", "--repeats", "1")
+    assert set(found["habits"]) == {"none", "heartbeats", "streams"}
+    for figures in found["habits"].values():
+        assert figures["client_cpu"] > 0
+        assert figures["step_cpu_ms"] > 0
+    assert found["habits"]["none"]["beyond_steps"] == 0
+
+
 def test_grouping() -> None:
     found = _json("grouping.py", "--clients", "3", "--points", "1000", "--repeats", "2")
     assert (found["clients"], found["points_per_client"]) == (3, 1000)
