@@ -23,6 +23,7 @@ from laser_vfl.data.columns.column_rules import (
 from laser_vfl.data.columns.column_spec import NO_SPEC, ColumnSpec
 from laser_vfl.data.columns.earlier_columns import Category, earlier_from_json, fit_earlier
 from laser_vfl.data.columns.moment_column import MomentColumn
+from laser_vfl.data.columns.number_column import NumberColumn
 from laser_vfl.data.standardisation import Standardisation, first_infinite_row
 from laser_vfl.data.tables import Table, require_excluded, require_names
 
@@ -86,6 +87,12 @@ class Encoding:
     def text_columns(self) -> tuple[str, ...]:
         """The columns that hold text or times, which an array of numbers cannot have."""
         return self.block.text_columns
+
+    @property
+    def comma_columns(self) -> tuple[str, ...]:
+        """The columns whose numbers had a decimal comma in training."""
+        numbers = [column for column in self.columns if isinstance(column, NumberColumn)]
+        return tuple(column.name for column in numbers if column.decimal == ",")
 
     @property
     def columns(self) -> tuple[ColumnEncoding, ...]:

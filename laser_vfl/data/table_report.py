@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +18,9 @@ from laser_vfl.data.columns.moment_column import MomentColumn
 from laser_vfl.data.columns.number_column import NumberColumn
 from laser_vfl.data.columns.text_values import (
     DATE_FORMATS,
+    DECIMALS,
+    HOW_WRITTEN,
+    are_thousands_in_doubt,
     cleaned,
     looks_like_codes,
     moment_formats,
@@ -223,6 +228,8 @@ def _remarks(
             )
         if is_text and names is not None:
             yield from _misread(names)
+    if isinstance(column, NumberColumn) and is_text and column.decimal != ".":
+        yield from _decimal_remarks(raw, column)
     is_told = spec is not None and spec.format is not None
     if isinstance(column, MomentColumn) and is_text and names is not None and not is_told:
         formats = moment_formats(cleaned(names))
@@ -234,21 +241,33 @@ def _remarks(
             )
 
 
+def _decimal_remarks(raw: pl.Series, column: NumberColumn) -> Iterator[Remark]:
+    """Say which decimal sign was taken, and whether thousands could be meant otherwise."""
+    yield Remark("decimal", f"numbers are read as {HOW_WRITTEN[column.decimal]}", is_warning=False)
+    if are_thousands_in_doubt(cleaned(raw), column.decimal):
+        one = "1.234" if column.decimal == "," else "1,234"
+        yield Remark(
+            "ambiguous_numbers",
+            f"a value such as {one} is read as 1234: write numbers with a decimal point alone if "
+            "that is wrong",
+        )
+
+
 def _misread(names: pl.Series) -> Iterator[Remark]:
     """Say if most of a category's values are numbers or dates."""
     some = names.drop_nulls().head(1000)
     if not len(some) or looks_like_codes(some):
         return
-    for decimal in (".", ","):
-        bad = parse_numbers(some, decimal)[1].sum()
-        if bad <= (1 - 0.8) * len(some):
-            what = "its values are" if not bad else "most of its values are"
-            yield Remark(
-                "numbers_as_text",
-                f"{what} numbers, and it is read as a category: correct the others, or set type: "
-                "number if amounts are meant",
-            )
-            return
+    unread = [parse_numbers(some, decimal)[1] for decimal in DECIMALS]
+    bad = reduce(and_, unread).sum()
+    if bad <= (1 - 0.8) * len(some):
+        in_one_way = min(one.sum() for one in unread) == bad
+        what = "its values are" if not bad else "most of its values are"
+        todo = "correct the others, or set type: number if amounts are meant"
+        if not in_one_way:
+            what, todo = f"{what} written as 1,5 or as 1.5, as", "write all of them in one way"
+        yield Remark("numbers_as_text", f"{what} numbers, and it is read as a category: {todo}")
+        return
     for form in DATE_FORMATS:
         bad = parse_moments(some, form)[1].sum()
         if bad <= (1 - 0.8) * len(some):

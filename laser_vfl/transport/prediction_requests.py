@@ -116,9 +116,11 @@ def _encode_column(name: Any, values: Any, num_ids: int) -> pb.FeatureColumn:
         raise DataError(
             f"column {quoted(name)} is one {type(values).__name__}", hint="give a value for each id"
         )
+    values = list(values)
+    _expect_rows(len(values), num_ids)
     texts = [_text(value, name) for value in values]
-    _expect_rows(len(texts), num_ids)
-    return pb.FeatureColumn(name=name, values=texts)
+    has_point = any(isinstance(value, float | np.floating | Decimal) for value in values)
+    return pb.FeatureColumn(name=name, values=texts, decimal_point=has_point)
 
 
 def _text(value: Any, column: str) -> str:

@@ -231,7 +231,10 @@ class FeatureColumn(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     VALUES_FIELD_NUMBER: _builtins.int
+    DECIMAL_POINT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    decimal_point: _builtins.bool
+    """Numbers are written as programs write them, 1234.5, also where the tables have 1.234,5."""
     @_builtins.property
     def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -239,10 +242,11 @@ class FeatureColumn(_message.Message):
         *,
         name: _builtins.str = ...,
         values: _abc.Iterable[_builtins.str] | None = ...,
+        decimal_point: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decimal_point", b"decimal_point", "name", b"name", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

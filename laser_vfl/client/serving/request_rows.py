@@ -16,6 +16,7 @@ from laser_vfl.client.tables.digest_index import Digests
 from laser_vfl.client.tables.table_listing import Blind
 from laser_vfl.core.errors import ContractError, DataError, quoted
 from laser_vfl.data import Encoding, Table, TableSpec, normalise_id, normalise_ids
+from laser_vfl.data.columns.number_column import plain_numbers
 from laser_vfl.data.table_report import without_values
 from laser_vfl.transport.tensor_codec import TensorSpec, decode_tensor
 from laser_vfl.v1 import prediction_pb2 as pb
@@ -155,7 +156,7 @@ def _encoded(
     if kind == "columns":
         if names is None:
             raise DataError("this client's block is an array", hint="send the features as an array")
-        features = _frame(request.columns, names, encoding.unused_columns, len(ids))
+        features = _frame(request.columns, encoding, names, len(ids))
     else:
         features = _array(request, encoding, names)
         if names is not None:
@@ -166,13 +167,13 @@ def _encoded(
 
 
 def _frame(
-    message: pb.FeatureColumns, names: tuple[str, ...], unused: tuple[str, ...], num_ids: int
+    message: pb.FeatureColumns, encoding: Encoding, names: tuple[str, ...], num_ids: int
 ) -> pl.DataFrame:
-    columns: dict[str, list[str | None]] = {}
+    columns: dict[str, pl.Series] = {}
     for column in message.columns:
         if column.name in columns:
             raise DataError(f"the feature {quoted(column.name)} is sent twice", hint="send it once")
-        if column.name not in names and column.name not in unused:
+        if column.name not in names and column.name not in encoding.unused_columns:
             raise DataError(
                 f"this client has no feature {quoted(column.name)}",
                 hint=f"it has {_listed(names)}",
@@ -186,12 +187,13 @@ def _frame(
         for row, value in enumerate(column.values):
             if value.strip().lower() == "nan":
                 raise _not_a_number(f"the feature {quoted(column.name)}", row)
-        columns[column.name] = [value or None for value in column.values]
+        texts = pl.Series(column.name, [value or None for value in column.values], pl.String)
+        is_plain = column.decimal_point and column.name in encoding.comma_columns
+        columns[column.name] = plain_numbers(texts, Path("features")) if is_plain else texts
     if not columns:
         raise DataError("the request has features without columns", hint=f"name {_listed(names)}")
-    unknown: list[str | None] = [None] * num_ids
-    sent = {name: columns.get(name, unknown) for name in names}
-    return pl.DataFrame(sent, schema=dict.fromkeys(names, pl.String))
+    unknown = pl.Series([None] * num_ids, dtype=pl.String)
+    return pl.DataFrame({name: columns.get(name, unknown) for name in names})
 
 
 def _array(

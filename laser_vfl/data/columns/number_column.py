@@ -13,6 +13,7 @@ from laser_vfl.core.errors import DataError
 from laser_vfl.data.columns.scaling import Scaling, fit_scaling, scaling_from_json
 from laser_vfl.data.columns.text_values import (
     DECIMALS,
+    HOW_WRITTEN,
     Decimal,
     as_floats,
     cleaned,
@@ -20,7 +21,7 @@ from laser_vfl.data.columns.text_values import (
     parse_booleans,
     parse_numbers,
 )
-from laser_vfl.data.values import finite, is_text, kind_of
+from laser_vfl.data.values import finite, kind_of
 
 NumberKind = Literal["number", "boolean"]
 
@@ -99,8 +100,25 @@ def numbers_of(
         text = cleaned(column)
         values, bad = parse_booleans(text) if kind == "boolean" else parse_numbers(text, decimal)
         if bad.any():
-            raise is_text(column.name, first_row(bad), path)
+            raise _unread(column.name, first_row(bad), kind, decimal, path)
     else:
         values = column.cast(pl.Float64)
     numbers = as_floats(values)
     return finite(numbers, column.name, path)
+
+
+def plain_numbers(column: pl.Series, path: Path) -> pl.Series:
+    """Return text that has a decimal point, as programs write numbers, as Float64."""
+    return pl.Series(column.name, numbers_of(column, "number", ".", path)).fill_nan(None)
+
+
+def _unread(name: str, row: int, kind: NumberKind, decimal: Decimal, path: Path) -> DataError:
+    if kind == "boolean":
+        what, how = "is neither yes nor no", "yes or no, true or false, 1 or 0"
+    else:
+        what, how = "is text, not a number", f"numbers as {HOW_WRITTEN[decimal]}"
+    return DataError(
+        f'row {row} of column "{name}" {what}',
+        hint=f"write {how}, or leave it empty",
+        where=str(path),
+    )

@@ -1,7 +1,8 @@
 """Text as people write it in tables: numbers, booleans and dates, and what stands for missing."""
 
+from collections.abc import Mapping
 from datetime import date
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,11 @@ from laser_vfl.data.values import MISSING
 Decimal = Literal[".", ",", "1,000.5"]
 """How numbers are written: with a point, with a comma, or with commas between thousands."""
 DECIMALS: tuple[Decimal, ...] = (".", ",", "1,000.5")
+HOW_WRITTEN: Final[Mapping[Decimal, str]] = {
+    ".": "1234.5, without a sign between thousands",
+    ",": "1234,5 or 1.234,5, with a decimal comma",
+    "1,000.5": "1234.5 or 1,234.5, with a decimal point",
+}
 
 TRUTH = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "on": 1.0, "off": 0.0}
 TRUTH |= {"t": 1.0, "f": 0.0, "y": 1.0, "n": 0.0, "1": 1.0, "0": 0.0}
@@ -20,8 +26,10 @@ _PAIRS = ({"true", "false"}, {"yes", "no"}, {"on", "off"}, {"t", "f"}, {"y", "n"
 DATE_FORMATS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
 """What is tried, in this order. A time of the day, a fraction and a zone may follow."""
 
-_COMMA = r"^[-+]?(\d{1,3}(\.\d{3})+|\d*)(,\d+)?([eE][-+]?\d+)?$"
-_THOUSANDS = r"^[-+]?\d{1,3}(,\d{3})+(\.\d+)?$"
+_COMMA = r"^[-+]?([1-9]\d{0,2}(\.\d{3})+|\d*)(,\d+)?([eE][-+]?\d+)?$"
+_THOUSANDS = r"^[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$"
+_EITHER = r"^[-+]?[1-9]\d{0,2}[.,]\d{3}$"
+_SURELY_THOUSANDS = r"\d[.,]\d{3}[.,]\d"
 _MOMENT = (
     r"^(?P<day>[0-9./-]{6,10})"
     r"(?:[T ](?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.\d+)?)?"
@@ -40,12 +48,17 @@ def cleaned(column: pl.Series) -> pl.Series:
 
 
 def parse_numbers(text: pl.Series, decimal: Decimal) -> Parsed:
-    """Read cleaned text as numbers; those with a point are read however others are written."""
+    """Read cleaned text as numbers.
+
+    With a decimal comma, a point is for thousands alone: 0.125 and 12.5 cannot be read then. A
+    group of thousands has three digits, and what is before the first one has one to three, of
+    which the first is no zero.
+    """
     values = text.cast(pl.Float64, strict=False)
     if decimal == ",":
         fits = text.str.contains(_COMMA).fill_null(value=False)
         plain = text.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
-        values = plain.cast(pl.Float64, strict=False).zip_with(fits, values)
+        values = plain.cast(pl.Float64, strict=False).set(~fits, None)
     elif decimal == "1,000.5":
         fits = text.str.contains(_THOUSANDS).fill_null(value=False)
         plain = text.str.replace_all(",", "", literal=True)
@@ -65,6 +78,15 @@ def decimal_of(text: pl.Series) -> Decimal | None:
         if not parse_numbers(some, decimal)[1].any() and not parse_numbers(text, decimal)[1].any():
             return decimal
     return None
+
+
+def are_thousands_in_doubt(text: pl.Series, decimal: Decimal) -> bool:
+    """Tell whether cleaned text has values such as 1.234, and none that shows what they mean.
+
+    Without a decimal point these are thousands for sure; so they are beside 1.234.567 or 1.234,5.
+    """
+    in_doubt = decimal != "." and bool(text.str.contains(_EITHER).any())
+    return in_doubt and not text.str.contains(_SURELY_THOUSANDS).any()
 
 
 def looks_like_codes(text: pl.Series) -> bool:

@@ -116,7 +116,28 @@ def test_decimals_and_thousands(values, wanted):
     encoding = Encoding.fit(untyped(*values, scaling="none"))
     assert encoding.apply(untyped(*values))[:, 0].tolist() == wanted
     assert encoding.apply(typed({"a": [7.5]}))[:, 0].tolist() == [7.5]
-    assert encoding.apply(untyped("0.25"))[:, 0].tolist() == [0.25]
+
+
+def test_a_point_beside_decimal_commas_is_for_thousands_alone():
+    encoding = Encoding.fit(untyped("1,5", "-2,25", "1.234", scaling="none"))
+    assert stored(encoding)["a"]["decimal"] == ","
+    assert encoding.apply(untyped("1,5", "1.234", "10.000,5"))[:, 0].tolist() == [
+        1.5,
+        1234,
+        10000.5,
+    ]
+    for text in ("0.125", "51.25", "1.5", "1234.567", "01.234"):
+        with pytest.raises(DataError, match='row 1 of column "a" is text'):
+            encoding.apply(untyped(text))
+    assert stored(Encoding.fit(untyped("1,5", "0.125")))["a"]["kind"] == "category"
+    small = Encoding.fit(untyped("0,125", "1,234", scaling="none"))
+    assert small.apply(untyped("0,125", "1,234"))[:, 0] == pytest.approx([0.125, 1.234])
+
+
+def test_what_is_neither_yes_nor_no_is_named():
+    encoding = Encoding.fit(untyped("yes", "no"))
+    with pytest.raises(DataError, match="is neither yes nor no"):
+        encoding.apply(untyped("maybe"))
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,17 @@ def test_numbers_and_dates_that_are_text():
     assert codes(either, columns=spec) == []
 
 
+def test_the_decimal_sign_is_told():
+    halves = [f"{row},5" for row in range(NUM_ROWS)]
+    assert codes(halves) == ["decimal"]
+    assert codes([*halves[1:], "1.234"]) == ["decimal", "ambiguous_numbers"]
+    assert codes([*halves[2:], "1.234", "1.234,5"]) == ["decimal"]
+    thousands = [f"{row % 9 + 1},{row + 100}" for row in range(NUM_ROWS)]
+    assert codes(thousands) == ["decimal", "ambiguous_numbers"]
+    mixed = [f"{row % 20},5" if row % 2 else f"0.{row % 20 + 100}" for row in range(NUM_ROWS)]
+    assert codes(mixed) == ["numbers_as_text"]
+
+
 def test_labels_that_are_written_in_several_ways_and_rare_classes():
     labels = ["no"] * 100 + ["yes"] * 60 + ["YES"] * 36 + ["maybe"] * 4
     found = report({"a": np.random.default_rng(0).normal(size=NUM_ROWS)}, labels=labels)

@@ -1,5 +1,6 @@
 """From ids to rows: what is found belongs together, also while the serving table is replaced."""
 
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from laser_vfl.client.serving.request_rows import RowResolver, check_request
 from laser_vfl.client.serving.row_index import RowIndex, Rowset
 from laser_vfl.core.errors import DataError
 from laser_vfl.data import Encoding, Table, TableSpec, blind_ids
+from laser_vfl.data.columns.column_spec import ColumnSpec
 from laser_vfl.transport.prediction_requests import encode_request
 from laser_vfl.v1 import prediction_pb2 as pb
 
@@ -86,6 +88,26 @@ def test_features_are_answered_whoever_they_are_of():
     assert rows.errors == {}
     assert remembered == ids, "what is said of new ids is the same for all"
     assert np.array_equal(rows.digests, blind(ids))
+
+
+def test_numbers_mean_themselves_also_where_the_tables_have_decimal_commas():
+    texts = pl.DataFrame({"rate": ["1,5", "-2,25", "1.234"], "code": ["1.125", "2", "2"]})
+    spec = TableSpec("id", scaling="none", columns={"code": ColumnSpec("category")})
+    table = Table(Path("t"), spec, ["1", "2", "3"], ("rate", "code"), texts, None, untyped=True)
+    model = SimpleNamespace(model=SimpleNamespace(encoding=Encoding.fit(table)))
+
+    def rates(*values):
+        ids = [f"person-{place}" for place in range(len(values))]
+        features = {"rate": values, "code": [1.125] * len(values)}
+        return resolve(model, encode_request(ids, None, features)).inputs[:, 0].tolist()
+
+    assert rates(1.234, 0.125, 51.125) == pytest.approx([1.234, 0.125, 51.125])
+    assert rates(np.float64(1.234), Decimal("1234.567"), 7) == pytest.approx([1.234, 1234.567, 7])
+    assert rates(1.234e-7, None, "NA") == pytest.approx([1.234e-7, 0, 0])
+    assert rates("1.234", "0,125") == pytest.approx([1234, 0.125])
+    for values in (["0.125"], [0.5, "1,5"]):
+        with pytest.raises(DataError, match='column "rate" is text, not a number'):
+            rates(*values)
 
 
 def test_a_sample_of_which_nothing_is_known_has_an_error():
