@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -10,6 +11,14 @@ import polars as pl
 
 from laser_vfl.core.errors import ConfigError, DataError
 from laser_vfl.core.privacy.label_noise import BOUNDS_APART
+from laser_vfl.data.columns.number_column import numbers_of
+from laser_vfl.data.columns.text_values import (
+    DECIMALS,
+    Decimal,
+    cleaned,
+    decimal_of,
+    looks_like_codes,
+)
 from laser_vfl.data.standardisation import Standardisation
 from laser_vfl.data.tables import KnownLabels, Table, TableSpec
 from laser_vfl.data.values import MISSING, Kind, as_numbers, kind_of
@@ -32,6 +41,8 @@ class LabelEncoding:
     mean: float = 0.0
     std: float = 1.0
     class_weights: str = "none"
+    decimal: Decimal = "."
+    """How amounts are written where they are text."""
 
     @classmethod
     def fit(cls, table: Table, spec: TableSpec) -> "LabelEncoding":
@@ -39,6 +50,11 @@ class LabelEncoding:
             return _known_encoding(table, spec, spec.known)
         labels, kind = _checked_labels(table)
         where = str(table.path)
+        decimal: Decimal = "."
+        if kind == "text" and table.untyped and (found := _decimal_of(labels, spec.task)):
+            decimal, amounts = found, _amounts(labels, found, table.path)
+            if _resolve_task(amounts, "number", spec.task, table) == "regression":
+                labels, kind = amounts, "number"
         task = _resolve_task(labels, kind, spec.task, table)
         if task == "regression":
             if spec.positive is not None or spec.class_weights != "none":
@@ -50,7 +66,7 @@ class LabelEncoding:
             mean, std = float(standard.mean[0]), float(standard.deviation[0])
             if std == 0:
                 raise _one_class(labels, where)
-            return cls("regression", kind, mean=mean, std=std)
+            return cls("regression", kind, mean=mean, std=std, decimal=decimal)
         classes = class_names(labels, kind)
         if len(classes) == 1:
             raise _one_class(labels, where)
@@ -76,7 +92,8 @@ class LabelEncoding:
         """
         labels = _labels_of(table)
         if self.task == "regression":
-            numbers = as_numbers(labels, self.kind, path=table.path)
+            amounts = _amounts(labels, self.decimal, table.path)
+            numbers = as_numbers(amounts, self.kind, path=table.path)
             labelled = ~np.isnan(numbers)
             standard = Standardisation(1, np.array([self.mean]), np.array([self.std]))
             return standard.apply(numbers[:, None])[:, 0], labelled
@@ -121,6 +138,7 @@ class LabelEncoding:
             "mean": self.mean,
             "std": self.std,
             "class_weights": self.class_weights,
+            **({} if self.decimal == "." else {"decimal": self.decimal}),
         }
 
     @classmethod
@@ -128,6 +146,8 @@ class LabelEncoding:
         try:
             if stored["task"] not in get_args(Task) or stored["kind"] not in get_args(Kind):
                 raise ValueError("unknown task or kind")
+            if (decimal := stored.get("decimal", ".")) not in DECIMALS:
+                raise ValueError("unknown decimal sign")
             return cls(
                 stored["task"],
                 stored["kind"],
@@ -135,6 +155,7 @@ class LabelEncoding:
                 float(stored["mean"]),
                 float(stored["std"]),
                 str(stored["class_weights"]),
+                decimal,
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(
@@ -218,6 +239,21 @@ def _checked_labels(table: Table) -> tuple[pl.Series, Kind]:
             f'label "{labels.name}" has no value in any row', hint=hint, where=str(table.path)
         )
     return labels, kind
+
+
+def _decimal_of(labels: pl.Series, task: str) -> Decimal | None:
+    """Return how amounts are written that are text; None where these are classes."""
+    text = cleaned(labels)
+    is_amount = task == "regression" or (task == "auto" and not looks_like_codes(text))
+    found = decimal_of(text) if is_amount else None
+    return None if found == "." else found
+
+
+def _amounts(labels: pl.Series, decimal: Decimal, path: Path) -> pl.Series:
+    """Return labels as numbers, if they are text with a decimal comma or thousands."""
+    if decimal == "." or labels.dtype != pl.String:
+        return labels
+    return pl.Series(labels.name, numbers_of(labels, "number", decimal, path))
 
 
 def _resolve_task(labels: pl.Series, kind: Kind, wanted: str, table: Table) -> Task:

@@ -20,6 +20,7 @@ from laser_vfl.data.columns.text_values import (
     DATE_FORMATS,
     DECIMALS,
     HOW_WRITTEN,
+    Decimal,
     are_thousands_in_doubt,
     cleaned,
     looks_like_codes,
@@ -244,8 +245,12 @@ def _remarks(
 def _decimal_remarks(raw: pl.Series, column: NumberColumn) -> Iterator[Remark]:
     """Say which decimal sign was taken, and whether thousands could be meant otherwise."""
     yield Remark("decimal", f"numbers are read as {HOW_WRITTEN[column.decimal]}", is_warning=False)
-    if are_thousands_in_doubt(cleaned(raw), column.decimal):
-        one = "1.234" if column.decimal == "," else "1,234"
+    yield from _in_doubt(raw, column.decimal)
+
+
+def _in_doubt(raw: pl.Series, decimal: Decimal) -> Iterator[Remark]:
+    if are_thousands_in_doubt(cleaned(raw), decimal):
+        one = "1.234" if decimal == "," else "1,234"
         yield Remark(
             "ambiguous_numbers",
             f"a value such as {one} is read as 1234: write numbers with a decimal point alone if "
@@ -318,7 +323,9 @@ def _tells(
 
 
 def label_remarks(table: Table, labels: LabelEncoding) -> Iterator[Remark]:
-    """Say which classes may be one, and which have hardly any rows."""
+    """Say which classes may be one or are rare, and whether amounts could be meant otherwise."""
+    if table.labels is not None and table.labels.dtype == pl.String and not labels.classes:
+        yield from _in_doubt(table.labels, labels.decimal)
     if not labels.classes or table.labels is None:
         return
     alike: dict[str, list[str]] = {}

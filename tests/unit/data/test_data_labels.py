@@ -51,6 +51,34 @@ def test_auto_task(table, task, classes):
     assert encoding.num_outputs == (len(classes) if task == "multiclass" else 1)
 
 
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        (("1,5", "1.234", "NA", "0,125"), [1.5, 1234, np.nan, 0.125]),
+        (("1,234.5", "2", "", "1,000"), [1234.5, 2, np.nan, 1000]),
+    ],
+)
+@pytest.mark.parametrize("task", ["auto", "regression"])
+def test_amounts_are_read_by_the_rules_of_numbers(values, wanted, task):
+    fitted = fit(text(*values), task=task)
+    encoding = LabelEncoding.from_json(json.loads(json.dumps(fitted.to_json())))
+    assert (encoding, encoding.task, encoding.kind) == (fitted, "regression", "number")
+    targets, labelled = encoding.apply(text(*values))
+    assert labelled.tolist() == [True, True, False, True]
+    amounts = targets * encoding.std + encoding.mean
+    np.testing.assert_allclose(amounts[labelled], np.array(wanted)[labelled], rtol=1e-6)
+    same, _ = encoding.apply(labels(*wanted))
+    np.testing.assert_array_equal(same, targets)
+    with pytest.raises(DataError, match=r"row 2 .* is text, not a number"):
+        encoding.apply(text("1", "many"))
+
+
+def test_classes_keep_their_names_also_if_they_look_like_amounts():
+    assert fit(text("1,5", "2,5"), task="multiclass").classes == ("1,5", "2,5")
+    assert fit(text("1,0", "2,0")).classes == ("1,0", "2,0")
+    assert fit(text("007", "1,5")).classes == ("007", "1,5")
+
+
 def test_multiclass_targets():
     encoding = fit(text("b", "a", "c", None))
     targets, labelled = encoding.apply(text("c", "new", None, "a"))

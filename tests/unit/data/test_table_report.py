@@ -104,6 +104,8 @@ def test_the_decimal_sign_is_told():
     assert codes(thousands) == ["decimal", "ambiguous_numbers"]
     mixed = [f"{row % 20},5" if row % 2 else f"0.{row % 20 + 100}" for row in range(NUM_ROWS)]
     assert codes(mixed) == ["numbers_as_text"]
+    (remark,) = report({"a": halves}, labels=thousands).label
+    assert remark.code == "ambiguous_numbers"
 
 
 def test_labels_that_are_written_in_several_ways_and_rare_classes():
