@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,10 @@ import polars as pl
 
 from laser_vfl.core.errors import DataError
 from laser_vfl.data.parquet_pages import check_pages
+
+SAVE_AS_UTF8: Final = "save it as UTF-8"
+SEPARATE_WITH_COMMAS: Final = "separate the columns with commas"
+MAX_HEADER: Final = 65_536
 
 
 def read_csv(path: Path, num_rows: int | None = None) -> pl.DataFrame:
@@ -27,6 +31,8 @@ def read_csv(path: Path, num_rows: int | None = None) -> pl.DataFrame:
     with _readable(path, "CSV"):
         frame = pl.read_csv(path, infer_schema=False, glob=False, n_rows=num_rows)
     for name in frame.columns:
+        if "\ufffd" in name:  # what polars makes of other bytes in the header
+            raise DataError("its header is not UTF-8", hint=SAVE_AS_UTF8, where=str(path))
         original = re.sub(r"_duplicated_\d+$", "", name)
         if original != name and original in frame.columns:
             raise DataError(
@@ -155,9 +161,24 @@ def _readable(path: Path, what: str) -> Iterator[None]:
     ) as error:
         raise DataError(
             f"cannot be read as {what}: {_reason(error)}",
-            hint="check that the file is complete and that its suffix tells its format",
+            hint=_hint(path, what, error),
             where=str(path),
         ) from error
+
+
+def _hint(path: Path, what: str, error: BaseException) -> str:
+    """Say what to do about a file that a library has not read."""
+    if what == "CSV":
+        try:
+            with path.open("rb") as file:
+                header = file.readline(MAX_HEADER)
+        except OSError:
+            header = b""
+        if "utf-8" in str(error).lower() or header.startswith((b"\xff\xfe", b"\xfe\xff")):
+            return SAVE_AS_UTF8
+        if b"," not in header and re.search(rb"[;\t|]", header):
+            return SEPARATE_WITH_COMMAS
+    return "check that the file is complete and that its suffix tells its format"
 
 
 # polars has no codes for what is wrong with a file, and quotes values of it between backticks. Its

@@ -13,7 +13,13 @@ import polars as pl
 
 from laser_vfl.core.errors import DataError
 from laser_vfl.data.columns.column_spec import ColumnSpec
-from laser_vfl.data.files import NpzFile, read_csv, read_parquet, read_parquet_names
+from laser_vfl.data.files import (
+    SEPARATE_WITH_COMMAS,
+    NpzFile,
+    read_csv,
+    read_parquet,
+    read_parquet_names,
+)
 from laser_vfl.data.ids import normalise_ids
 
 _NUMBER = re.compile(r"\s*[-+]?\d*\.?\d+([eE][-+]?\d+)?(_duplicated_\d+)?\s*")
@@ -253,7 +259,7 @@ def require_names(wanted: Iterable[str], names: Sequence[str], path: Path, what:
         if any(_NUMBER.fullmatch(given) for given in names):  # a row, whose values are not shown
             hint = "is its first line a header? it has numbers"
         if len(names) == 1 and re.search(r"[;\t|]", names[0]):
-            hint = "separate the columns with commas"
+            hint = SEPARATE_WITH_COMMAS
         raise DataError(f'there is no {what} "{name}"', hint=hint, where=str(path))
 
 

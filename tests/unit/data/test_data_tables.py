@@ -104,7 +104,7 @@ def test_missing_file_folder_and_suffix(tmp_path):
         ("id,a\n", "has no rows"),
         ("id,a\n1,2,3\n", "cannot be read as CSV"),
         (b"id,a\n1,caf\xe9\n", "cannot be read as CSV"),
-        (b"\x89PNG\x00\x01", 'no id column "id"'),
+        (b"\x89PNG\x00\x01", "header is not UTF-8"),
         ("id,a,a\n1,2,3\n", 'two columns are called "a"'),
         ("id,a\n1,1\n2,2\n 1,3\n2,4\n", "same id twice in rows 1 and 3, 2 and 4"),
         ("id,a\n1,1\n,2\n", "id of row 2 is missing"),
@@ -114,6 +114,21 @@ def test_missing_file_folder_and_suffix(tmp_path):
 )
 def test_bad_csv(tmp_path, text, match):
     refuse(write(tmp_path, text), match)
+
+
+@pytest.mark.parametrize(
+    ("text", "match", "hint"),
+    [
+        (b"id,a\n1,caf\xe9\n", "cannot be read as CSV", "save it as UTF-8"),
+        (b"id,caf\xe9\n1,2\n", "header is not UTF-8", "save it as UTF-8"),
+        ("id;a\n1;2\n".encode("utf-16"), "UTF-8", "save it as UTF-8"),
+        ("id;a;b\n1;1,5;2,5\n", "cannot be read as CSV", "separate the columns with commas"),
+        ("id\ta\n1\t2,5\n", "cannot be read as CSV", "separate the columns with commas"),
+        ("id,a\n1,2,5\n", "cannot be read as CSV", "check that the file is complete"),
+    ],
+)
+def test_a_csv_file_of_another_form_is_told_from_a_torn_one(tmp_path, text, match, hint):
+    assert hint in refuse(write(tmp_path, text), match).hint
 
 
 def test_missing_columns_suggest_near_names(tmp_path):
