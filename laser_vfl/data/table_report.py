@@ -195,7 +195,7 @@ def _column_report(
     column.write(raw, written, table.path)
     remarks = list(_remarks(raw, names, column, table.spec.columns.get(column.name)))
     if (written == written[:1]).all():
-        remarks.append(Remark("constant", "it has one value alone, which says nothing"))
+        remarks.append(_same_throughout(column))
     elif targets is not None and labels is not None and _tells(written, column, targets, labels):
         remarks.append(
             Remark("leak", "it nearly tells the label by itself: is it known before the label is?")
@@ -256,6 +256,17 @@ def _in_doubt(raw: pl.Series, decimal: Decimal) -> Iterator[Remark]:
             f"a value such as {one} is read as 1234: write numbers with a decimal point alone if "
             "that is wrong",
         )
+
+
+def _same_throughout(column: ColumnEncoding) -> Remark:
+    """Say why a column is the same in every row."""
+    if isinstance(column, CategoryColumn) and column.num_values > 1 and not column.values:
+        return Remark(
+            "rare_values",
+            f"none of its {column.num_values} values has {MIN_ROWS} rows, so all share one place "
+            "and say nothing: exclude it, or write its values in fewer groups",
+        )
+    return Remark("constant", "it has one value alone, which says nothing")
 
 
 def _misread(names: pl.Series) -> Iterator[Remark]:

@@ -139,5 +139,5 @@ def _text(value: Any, column: str) -> str:
         return str(value)
     raise DataError(
         f"column {quoted(column)} holds a {type(value).__name__}",
-        hint="give text, numbers, booleans or None",
+        hint="give text, numbers, booleans or None; a date as text, as the tables write it",
     )

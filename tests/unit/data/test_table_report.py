@@ -82,6 +82,12 @@ def test_constants_and_leaks():
     assert codes(np.roll(noise, 1).tolist(), labels=amounts, task="regression") == []
 
 
+def test_a_category_of_rare_values_alone_is_no_constant():
+    spec = {"a": ColumnSpec()}
+    zips = [f"zip {row // 2}" for row in range(NUM_ROWS)]
+    assert codes(zips, columns=spec) == ["values_dropped", "rare_values"]
+
+
 def test_numbers_and_dates_that_are_text():
     numbers = [str(row % 20) for row in range(NUM_ROWS)]
     assert codes([*numbers[:-1], "unknown"]) == ["values_dropped", "numbers_as_text"]
