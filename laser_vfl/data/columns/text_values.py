@@ -28,7 +28,10 @@ DATE_FORMATS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
 
 _COMMA = r"^[-+]?([1-9]\d{0,2}(\.\d{3})+|\d*)(,\d+)?([eE][-+]?\d+)?$"
 _THOUSANDS = r"^[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$"
-_EITHER = r"^[-+]?[1-9]\d{0,2}[.,]\d{3}$"
+_IN_DOUBT = {
+    ",": r"^[-+]?[1-9]\d{0,2}\.\d{3}$",
+    "1,000.5": r"^[-+]?[1-9]\d{0,2},\d{3}$",
+}
 _SURELY_THOUSANDS = r"\d[.,]\d{3}[.,]\d"
 _MOMENT = (
     r"^(?P<day>[0-9./-]{6,10})"
@@ -85,7 +88,7 @@ def are_thousands_in_doubt(text: pl.Series, decimal: Decimal) -> bool:
 
     Without a decimal point these are thousands for sure; so they are beside 1.234.567 or 1.234,5.
     """
-    in_doubt = decimal != "." and bool(text.str.contains(_EITHER).any())
+    in_doubt = decimal in _IN_DOUBT and bool(text.str.contains(_IN_DOUBT[decimal]).any())
     return in_doubt and not text.str.contains(_SURELY_THOUSANDS).any()
 
 

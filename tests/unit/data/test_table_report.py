@@ -106,6 +106,7 @@ def test_the_decimal_sign_is_told():
     assert codes(halves) == ["decimal"]
     assert codes([*halves[1:], "1.234"]) == ["decimal", "ambiguous_numbers"]
     assert codes([*halves[2:], "1.234", "1.234,5"]) == ["decimal"]
+    assert codes([*halves[1:], "1,500"]) == ["decimal"]
     thousands = [f"{row % 9 + 1},{row + 100}" for row in range(NUM_ROWS)]
     assert codes(thousands) == ["decimal", "ambiguous_numbers"]
     mixed = [f"{row % 20},5" if row % 2 else f"0.{row % 20 + 100}" for row in range(NUM_ROWS)]
