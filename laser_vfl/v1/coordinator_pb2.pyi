@@ -365,19 +365,23 @@ class Commitment(_message.Message):
     CLIENT_FIELD_NUMBER: _builtins.int
     NUM_POINTS_FIELD_NUMBER: _builtins.int
     SHA256_FIELD_NUMBER: _builtins.int
+    NUM_KNOWN_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     num_points: _builtins.int
     sha256: _builtins.bytes
+    num_known: _builtins.int
+    """How many people it may submit besides, by the points of the run that this alignment is based on."""
     def __init__(
         self,
         *,
         client: _builtins.str = ...,
         num_points: _builtins.int = ...,
         sha256: _builtins.bytes = ...,
+        num_known: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "num_points", b"num_points", "sha256", b"sha256"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "num_known", b"num_known", "num_points", b"num_points", "sha256", b"sha256"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -392,11 +396,13 @@ class CommitRequest(_message.Message):
     ALIGNMENT_FIELD_NUMBER: _builtins.int
     NUM_POINTS_FIELD_NUMBER: _builtins.int
     SHA256_FIELD_NUMBER: _builtins.int
+    NUM_KNOWN_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     incarnation: _builtins.int
     alignment: _builtins.str
     num_points: _builtins.int
     sha256: _builtins.bytes
+    num_known: _builtins.int
     def __init__(
         self,
         *,
@@ -405,10 +411,11 @@ class CommitRequest(_message.Message):
         alignment: _builtins.str = ...,
         num_points: _builtins.int = ...,
         sha256: _builtins.bytes = ...,
+        num_known: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "client", b"client", "incarnation", b"incarnation", "num_points", b"num_points", "sha256", b"sha256"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "client", b"client", "incarnation", b"incarnation", "num_known", b"num_known", "num_points", b"num_points", "sha256", b"sha256"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

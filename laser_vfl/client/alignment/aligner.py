@@ -214,14 +214,13 @@ class _Attempt:
         try:
             ends: list[asyncio.Future[Any]] = [work, over, stall, ring.failure]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
+            if work.done() and not isinstance(work.exception(), Refusal):
                 return work.result()
             if over.done():
                 over.result()
                 await self._session.fetch_alignment(call.id, nothing)  # which says why
                 raise AlignmentOver("the alignment ended without this client")
-            failed = ring.failure if ring.failure.done() else stall
-            refusal = failed.exception()
+            refusal = next(end for end in (work, ring.failure, stall) if end.done()).exception()
             assert isinstance(refusal, Refusal)
             with contextlib.suppress(AlignmentOver):  # perhaps it is too late to refuse
                 await self._refuse(refusal)
@@ -250,15 +249,21 @@ class _Attempt:
             is_new = await asyncio.to_thread(self._known.is_new, everybody.digests)
         ids = [everybody.ids[place] for place in np.flatnonzero(is_new).tolist()]
         blinded = await self._curve.blind(ids)
-        mine = Promise(len(ids), await asyncio.to_thread(sha256, blinded))
+        num_known = int((~is_new).sum())
+        if self._known is not None and call.purpose is AlignmentPurpose.UNALIGNED_IDS:
+            num_known = int(self._known.known.sum())
+        mine = Promise(len(ids), await asyncio.to_thread(sha256, blinded), num_known)
         del ids
-        await session.commit(call.id, mine.num_points, mine.sha256)
+        await session.commit(call.id, mine.num_points, mine.sha256, mine.num_known)
         directive = await session.directive(self._has_commitments)
         promises = read_promises(directive.gathering.call, call, self._max_people)
         for name in call.names:
-            log.info("%s brings %d people", name, promises[name].num_points)
+            told = promises[name]
+            besides = f", and {told.num_known} of before" if told.num_known else ""
+            log.info("%s brings %d people%s", name, told.num_points, besides)
         if promises[ring.me] != mine:
             raise ContractError("the coordinator tells of another commitment than this client made")
+        most = self._most(promises)
         self._expect(sum(promise.num_points for promise in promises.values()))
         self._counting = asyncio.create_task(asyncio.to_thread(self._ledger.note, call.purpose))
         await asyncio.shield(self._counting)
@@ -272,7 +277,6 @@ class _Attempt:
             points = _all_points(self._known, everybody, is_new, points)
         elif self._known is not None:
             people, points = _with_known(self._known, people, points)
-        most = self._most(promises)
         listed = {
             table: table_limits(
                 len(points) if table == "serve" else len(lists[table]), most.values()
@@ -301,10 +305,21 @@ class _Attempt:
         return Aligned(call, "ecdh", {**at_rows(outcome, lists), "serve": serve}, pseudonyms)
 
     def _most(self, promises: Promises) -> dict[str, int]:
-        """How many people each member can have by what it has committed to."""
+        """How many people each member can have by what it has committed to.
+
+        All members of a run know the same people of before. Unaligned ids come, too, to those who
+        have missed the outcome of others, so how many were known before is their owner's word.
+        """
         call, known = self._ring.call, self._known
-        before = num_held(known.groups, call.roster) if known else dict.fromkeys(call.names, 0)
-        return {name: before[name] + promises[name].num_points for name in call.names}
+        if known is not None and call.purpose is AlignmentPurpose.RUN:
+            for name, num_before in num_held(known.groups, call.roster).items():
+                if name in promises and promises[name].num_known > num_before:
+                    raise Refusal(
+                        name,
+                        f"it brings {promises[name].num_known} people of before, when it had "
+                        f"{num_before}",
+                    )
+        return {name: promises[name].num_people for name in call.names}
 
     async def _stall(self) -> None:
         """Fail when lists that should be on their way are not."""

@@ -26,6 +26,13 @@ class Promise:
 
     num_points: int
     sha256: bytes
+    num_known: int = 0
+    """How many people it may submit besides, by the points that they had before."""
+
+    @property
+    def num_people(self) -> int:
+        """The most that it may submit."""
+        return self.num_points + self.num_known
 
 
 Promises = Mapping[str, Promise]
@@ -90,13 +97,17 @@ def read_call(message: pb.AlignmentCall, roster: Sequence[str], me: str) -> Ring
 
 def read_promises(message: pb.AlignmentCall, call: RingCall, max_people: int) -> Promises:
     """Read what everybody has committed to; nobody may be left out, or bring too many."""
-    promises = {c.client: Promise(c.num_points, c.sha256) for c in message.commitments}
+    promises = {c.client: Promise(c.num_points, c.sha256, c.num_known) for c in message.commitments}
     if len(message.commitments) != len(call.names) or set(promises) != set(call.names):
         raise ContractError("the coordinator tells of other commitments than those of the members")
     for client, promise in promises.items():
-        if promise.num_points > max_people:
+        if promise.num_known and not call.is_based:
+            raise ContractError(
+                f"{client} brings people of before to an alignment that is based on none"
+            )
+        if promise.num_people > max_people:
             raise TooManyPeople(
-                f"{client} brings {promise.num_points} people",
+                f"{client} brings {promise.num_people} people",
                 hint=f"this client takes part with at most {max_people}; raise max_people",
             )
     return promises

@@ -235,14 +235,20 @@ class Session:
         with contextlib.suppress(asyncio.CancelledError):
             await self._heart
 
-    async def commit(self, alignment: str, num_points: int, sha256: bytes) -> None:
-        """Commit to the list of points that this client brings."""
+    async def commit(
+        self, alignment: str, num_points: int, sha256: bytes, num_known: int = 0
+    ) -> None:
+        """Commit to the list of points that this client brings.
+
+        `num_known` is how many people it submits besides who were aligned before.
+        """
         request = pb.CommitRequest(
             client=self._me.client,
             incarnation=self.incarnation,
             alignment=alignment,
             num_points=num_points,
             sha256=sha256,
+            num_known=num_known,
         )
         with _as_ours("committing to blinded ids"):
             await self._stub.Commit(request, timeout=RPC_TIMEOUT_S)

@@ -149,8 +149,11 @@ class CoordinatorService(CoordinatorServicer):
         """Take a client's word for its list of points."""
         registration = self._find(request, context)
         alignment = self._alignments.of(registration, request.alignment)
+        commitment = Commitment(
+            registration.client, request.num_points, request.sha256, request.num_known
+        )
         with self._ending(alignment, registration):
-            alignment.commit(Commitment(registration.client, request.num_points, request.sha256))
+            alignment.commit(commitment)
         self._publish_change()
         return pb.CommitResponse()
 

@@ -62,7 +62,9 @@ def _call(call: directives.Call) -> pb.AlignmentCall:
         number=call.number,
         members=[pb.AlignmentMember(**asdict(member)) for member in call.members],
         commitments=[
-            pb.Commitment(client=c.client, num_points=c.num_points, sha256=c.sha256)
+            pb.Commitment(
+                client=c.client, num_points=c.num_points, sha256=c.sha256, num_known=c.num_known
+            )
             for c in call.commitments
         ],
     )

@@ -94,6 +94,13 @@ class Commitment:
     client: str
     num_points: int
     sha256: bytes
+    num_known: int = 0
+    """How many people it may submit besides, by the points that they had before."""
+
+    @property
+    def num_people(self) -> int:
+        """The most that it may submit."""
+        return self.num_points + self.num_known
 
 
 @dataclass(frozen=True)

@@ -77,9 +77,10 @@ class Caller:
             elif directive.HasField(field):
                 return directive
 
-    async def commit(self, alignment, num_points=1, sha256=bytes(32)):
+    async def commit(self, alignment, num_points=1, sha256=bytes(32), num_known=0):
         request = self._message(pb.CommitRequest, alignment)
         request.num_points, request.sha256 = num_points, sha256
+        request.num_known = num_known
         await self.service.Commit(request, self)
 
     async def submit(self, alignment, *pieces, table=pb.TABLE_SERVE, tables=b"\1"):

@@ -1,6 +1,7 @@
 """A coordinator in the same process, as the clients of one alignment see it."""
 
 import asyncio
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -77,9 +78,11 @@ class Seat:
             await shared.changed.wait_for(lambda: wanted(shared.directive))
         return shared.directive
 
-    async def commit(self, alignment, num_points, sha256):
+    async def commit(self, alignment, num_points, sha256, num_known=0):
         assert alignment == self.shared.call.id
-        mine = pb.Commitment(client=self.name, num_points=num_points, sha256=sha256)
+        mine = pb.Commitment(
+            client=self.name, num_points=num_points, sha256=sha256, num_known=num_known
+        )
         await self._change(lambda: self.shared.commitments.update({self.name: mine}))
 
     async def submit_ids(self, alignment, table, blinded, places=None):
@@ -152,6 +155,12 @@ class Client:
             return await aligner.align(shared.call, scheme, lists, known)
         finally:
             aligner.close()
+
+
+def num_counted(directory, name="bank"):
+    """Return how many alignments count for a client; those given back have a negative time."""
+    path = directory / f"{name}.json"
+    return sum(moment > 0 for moment in json.loads(path.read_text())) if path.exists() else 0
 
 
 def lists_of(name, ids):

@@ -361,8 +361,8 @@ class Play:
         self.wait(seconds, *names, state=State.JOINING, run="")
 
 
-def commitment(client, rows):
-    return Commitment(client, len(rows), hashlib.sha256(rows.tobytes()).digest())
+def commitment(client, rows, num_known=0):
+    return Commitment(client, len(rows), hashlib.sha256(rows.tobytes()).digest(), num_known)
 
 
 def started(*roster, **keys):

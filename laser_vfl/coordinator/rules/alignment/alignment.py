@@ -107,13 +107,15 @@ class Alignment:
     def commit(self, commitment: Commitment) -> None:
         """Take a client's word for its list. It cannot be taken back."""
         self._check_under_way()
-        client, num_points = commitment.client, commitment.num_points
+        client, num_people = commitment.client, commitment.num_people
         if self.scheme != "ecdh":
             raise ContractError("lists of digests are not committed to")
         if len(commitment.sha256) != SHA256_BYTES:
             raise ContractError("a commitment is a SHA-256")
-        self._check_people(client, "serve", num_points)
-        self._check_total(client, self._entries("serve", num_points))
+        if commitment.num_known and not self.is_based:
+            raise ContractError("nobody was aligned before an alignment that is based on none")
+        self._check_people(client, "serve", num_people)
+        self._check_total(client, self._entries("serve", num_people))
         if self._commitments.setdefault(client, commitment) != commitment:
             raise ContractError(f"{client} has committed to another list already")
 
@@ -128,9 +130,8 @@ class Alignment:
         self._check_total(client, self._entries(table, num_ids))
         if self.scheme == "ecdh":
             committed = self._committed(client)
-            # Commitments cover the unaligned ids; the aligned ones are submitted with them.
-            if num_ids > committed and not self.is_based:
-                raise _other_size(client, committed, num_ids)
+            if num_ids > committed.num_people:
+                raise _other_size(committed, num_ids)
 
     @contextmanager
     def submitting(self, client: str, table: str) -> Iterator[None]:
@@ -158,8 +159,8 @@ class Alignment:
         mine = {table: blinded}
         if self.scheme == "ecdh":
             committed = self._committed(client)
-            if len(blinded) < committed:
-                raise _other_size(client, committed, len(blinded))
+            if len(blinded) < committed.num_points:
+                raise _other_size(committed, len(blinded))
         elif self.purpose is AlignmentPurpose.RUN:
             _check_apart(client, table, blinded, self._lists)
         if (places is not None) != self.tells_tables:
@@ -231,10 +232,10 @@ class Alignment:
             )
         self._brought = brought
 
-    def _committed(self, client: str) -> int:
+    def _committed(self, client: str) -> Commitment:
         if not self.call.commitments:
             raise ContractError("not everybody has committed yet")
-        return self._commitments[client].num_points
+        return self._commitments[client]
 
 
 def group_lists(roster: Sequence[str], lists: Lists) -> Results:
@@ -265,5 +266,9 @@ def _check_apart(client: str, table: str, digests: npt.NDArray[np.uint8], lists:
             )
 
 
-def _other_size(client: str, committed: int, num_points: int) -> ContractError:
-    return ContractError(f"{client} committed to {committed} points and submitted {num_points}")
+def _other_size(committed: Commitment, num_points: int) -> ContractError:
+    besides = f", and {committed.num_known} of before," if committed.num_known else ""
+    return ContractError(
+        f"{committed.client} committed to {committed.num_points} points{besides} "
+        f"and submitted {num_points}"
+    )

@@ -22,7 +22,15 @@ from laser_vfl.core.errors import (
 from laser_vfl.data import POINT_BYTES
 from laser_vfl.v1 import peer_pb2 as pb
 from tests.support.data.client_people import digests_at
-from tests.support.fakes.local_alignment import IDS, Client, LocalAlignment, Seat, lists_of, tables
+from tests.support.fakes.local_alignment import (
+    IDS,
+    Client,
+    LocalAlignment,
+    Seat,
+    lists_of,
+    num_counted,
+    tables,
+)
 from tests.support.fakes.local_ring import play
 
 
@@ -90,12 +98,6 @@ def test_an_alignment_that_the_coordinator_ends_is_over_at_once(wire, tmp_path):
                 await work
 
     play(scenario)
-
-
-def num_counted(directory, name="bank"):
-    """Return how many alignments count for a client; those given back have a negative time."""
-    path = directory / f"{name}.json"
-    return sum(moment > 0 for moment in json.loads(path.read_text())) if path.exists() else 0
 
 
 class Absorbing:

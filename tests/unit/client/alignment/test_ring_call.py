@@ -18,8 +18,10 @@ def call_of(*names, id="alignment-1", run=None, purpose=pb.PURPOSE_RUN):
     return pb.AlignmentCall(id=id, run=id if run is None else run, purpose=purpose, members=members)
 
 
-def commitment(client, num_points=2):
-    return pb.Commitment(client=client, num_points=num_points, sha256=b"\1" * 32)
+def commitment(client, num_points=2, num_known=0):
+    return pb.Commitment(
+        client=client, num_points=num_points, sha256=b"\1" * 32, num_known=num_known
+    )
 
 
 def commitments(*names):
@@ -163,3 +165,13 @@ def test_nobody_may_bring_too_many():
     assert read_promises(message, call, 3)
     with pytest.raises(TooManyPeople):
         read_promises(message, call, 2)
+
+
+def test_who_is_of_before_counts_too():
+    based = read_call(call_of(*ROSTER, run="run-1"), ROSTER, "shop")
+    message = told(*commitments("bank", "shop"), commitment("club", 2, num_known=2))
+    assert read_promises(message, based, 4)["club"].num_people == 4
+    with pytest.raises(TooManyPeople):
+        read_promises(message, based, 3)
+    with pytest.raises(ContractError, match="club brings people of before"):
+        read_promises(message, read_call(call_of(*ROSTER), ROSTER, "shop"), 100)

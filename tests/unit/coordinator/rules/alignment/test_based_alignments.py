@@ -45,16 +45,31 @@ def test_otherwise_everybody_is_aligned_anew(keys):
 
 def test_who_was_aligned_before_is_submitted_with_who_is_new():
     play = retrained("a", "b")
-    play.alignment("a").commit(commitment("a", digests(2)))
-    play.alignment("b").commit(commitment("b", digests()))
+    play.alignment("a").commit(commitment("a", digests(2), num_known=1))
+    play.alignment("b").commit(commitment("b", digests(), num_known=1))
     in_train = np.zeros(2, np.uint8)
-    with pytest.raises(ContractError, match="a committed to 1 points and submitted 0"):
+    with pytest.raises(ContractError, match=r"a committed to 1 .* and submitted 0"):
         play.alignment("a").submit("a", "serve", digests(), in_train[:0])
     play.alignment("a").submit("a", "serve", digests(1, 2), in_train)
     play.alignment("b").submit("b", "serve", digests(1), in_train[:1])
     assert play.group()
     assert play.federation.run.id == "run-1"
     assert [(g.observed, g.size) for g in play.outcome("a")["train"].groups] == [(1, 1), (3, 1)]
+
+
+def test_who_submits_more_of_before_than_it_said_is_refused():
+    play = retrained("a", "b")
+    play.alignment("a").commit(commitment("a", digests(), num_known=1))
+    play.alignment("b").commit(commitment("b", digests(), num_known=1))
+    two = digests(1, 2), np.zeros(2, np.uint8)
+    with pytest.raises(ContractError, match="a committed to 0 points, and 1 of before"):
+        play.alignment("a").submit("a", "serve", *two)
+
+
+def test_nobody_is_of_before_where_all_are_aligned_anew():
+    play = retrained("a", "b", names={"b": "another"})
+    with pytest.raises(ContractError, match="based on none"):
+        play.alignment("a").commit(commitment("a", digests(1), num_known=1))
 
 
 def test_after_a_refusal_the_next_run_is_aligned_anew():

@@ -7,7 +7,7 @@ from laser_vfl.coordinator.rules.policies import AlignmentPolicy
 from laser_vfl.coordinator.rules.run_start import StartRule
 from laser_vfl.core.alignment_purpose import AlignmentPurpose
 from laser_vfl.core.errors import ContractError
-from tests.support.fakes.simulated_federation import Play, digests, finished
+from tests.support.fakes.simulated_federation import Play, commitment, digests, finished
 
 IDLE = Gathering("", (), False)
 
@@ -41,10 +41,9 @@ def test_somebody_new_is_aligned_by_the_members_of_the_run():
 def test_those_who_were_aligned_before_are_submitted_with_the_unaligned_ids():
     play = serving("a", "b")
     play.serve("a", num_unaligned=2)
-    play.prepare("a", 1, 2)
-    play.prepare("b")
-    play.commit("a", "b")
     alignment = play.alignment("a")
+    alignment.commit(commitment("a", digests(1, 2), num_known=1))
+    alignment.commit(commitment("b", digests(), num_known=1))
     with pytest.raises(ContractError, match="a committed to 2 points"):
         alignment.submit("a", "serve", digests(1))
     alignment.submit("a", "serve", digests(1, 2, 3))
@@ -56,12 +55,25 @@ def test_those_who_were_aligned_before_are_submitted_with_the_unaligned_ids():
 def test_those_of_before_and_unaligned_ids_together_are_no_more_than_the_coordinator_takes():
     play = serving("a", "b", max_people=2)
     play.serve("a", num_unaligned=1)
-    play.prepare("a", 1)
-    play.prepare("b")
-    play.commit("a", "b")
+    alignment = play.alignment("a")
     with pytest.raises(ContractError, match="than the 2 that max_people of the coordinator"):
-        play.alignment("a").submit("a", "serve", digests(1, 2, 3))
-    play.alignment("a").submit("a", "serve", digests(1, 2))
+        alignment.commit(commitment("a", digests(1), num_known=2))
+    alignment.commit(commitment("a", digests(1), num_known=1))
+    alignment.commit(commitment("b", digests()))
+    alignment.submit("a", "serve", digests(1, 2))
+
+
+def test_who_submits_more_of_before_than_it_said_is_refused():
+    play = serving("a", "b")
+    play.serve("a", num_unaligned=1)
+    alignment = play.alignment("a")
+    alignment.commit(commitment("a", digests(), num_known=1))
+    alignment.commit(commitment("b", digests(2), num_known=1))
+    with pytest.raises(ContractError, match="a committed to 0 points, and 1 of before"):
+        alignment.submit("a", "serve", digests(1, 2))
+    alignment.submit("a", "serve", digests(1))
+    alignment.submit("b", "serve", digests(1, 2))
+    assert play.group()
 
 
 @pytest.mark.parametrize("missing", ["absent", "other model", "no model", "verdict"])
