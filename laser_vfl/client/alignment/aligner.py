@@ -5,7 +5,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -95,15 +95,17 @@ class Aligner:
         scheme: Scheme,
         lists: Mapping[str, Listing],
         known: PseudonymTable | None = None,
+        present: Sequence[Digests] = (),
     ) -> Aligned:
         """Align these lists with those of the other members.
 
         `known` has those that were aligned before; they are not blinded again. For unaligned ids
-        they are not in the list, and are submitted with it.
+        they are not in the list, and are submitted with it; `present` then has the digests of
+        everybody in this client's tables.
         """
         outcome, reason = "ended", ""
         try:
-            aligned = await self._align(call, scheme, lists, known)
+            aligned = await self._align(call, scheme, lists, known, present)
             outcome = "aligned"
             return aligned
         except LaserError as error:
@@ -127,6 +129,7 @@ class Aligner:
         scheme: Scheme,
         lists: Mapping[str, Listing],
         known: PseudonymTable | None,
+        present: Sequence[Digests],
     ) -> Aligned:
         config = self._config
         log.info("aligning %s with %s (%s)", call.id, ", ".join(call.names), call.purpose.value)
@@ -150,6 +153,7 @@ class Aligner:
                 curve,
                 lists,
                 known,
+                present,
                 self._session,
                 self.ledger,
                 config.max_people,
@@ -169,6 +173,7 @@ class _Attempt:
         curve: Curve,
         lists: Mapping[str, Listing],
         known: PseudonymTable | None,
+        present: Sequence[Digests],
         session: Session,
         ledger: AlignmentLedger,
         max_people: int,
@@ -183,6 +188,7 @@ class _Attempt:
         self._curve = curve
         self._lists = lists
         self._known = known
+        self._present = present
         self._session = session
         self._ledger = ledger
         self._tables = tables_of(ring.call.purpose, "ecdh")
@@ -272,6 +278,12 @@ class _Attempt:
         del blinded  # it is let go of as soon as it is sent
         points = np.frombuffer(await travelling, dtype=np.uint8).reshape(-1, POINT_BYTES)
         people = everybody.digests
+        if self._known is not None:
+            is_run = call.purpose is AlignmentPurpose.RUN
+            present = (people,) if is_run else self._present
+            if await asyncio.to_thread(_are_others, self._known, present, points):
+                reason = f"in the list of {ring.me}, it sent points of people who were known before"
+                raise Refusal(ring.previous.name, reason)
         if self._known is not None and call.purpose is AlignmentPurpose.RUN:
             log.info("%d of %d people have been aligned before", (~is_new).sum(), len(is_new))
             points = _all_points(self._known, everybody, is_new, points)
@@ -398,6 +410,18 @@ def at_rows(
 ) -> dict[str, ClientAlignment]:
     """Turn places in lists into rows of tables."""
     return {table: lists[table].at_rows(alignment) for table, alignment in outcome.items()}
+
+
+def _are_others(known: PseudonymTable, present: Sequence[Digests], points: Digests) -> bool:
+    """Whether new points are those of people who are known, and in the tables, by other ids.
+
+    Somebody who is known by a digest that the tables do not have comes again under a new one.
+    """
+    again = DigestIndex(points).find(known.points) >= 0
+    if not again.any():
+        return False
+    others = DigestIndex(known.digests[again])
+    return any((others.find(digests) >= 0).any() for digests in present)
 
 
 def _all_points(

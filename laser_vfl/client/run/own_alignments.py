@@ -78,7 +78,9 @@ class OwnAlignments:
     ) -> Aligned:
         known = self._known(call, roster)
         unaligned = await asyncio.to_thread(self._serving.unaligned_ids)
-        return await self._aligner.align(call, scheme, {"serve": unaligned}, known)
+        model = self._serving.current
+        present = [part.digests for part in model.row_index.people] if model else []
+        return await self._aligner.align(call, scheme, {"serve": unaligned}, known, present)
 
     async def _align_tables(
         self, call: RingCall, scheme: Scheme, roster: tuple[str, ...]

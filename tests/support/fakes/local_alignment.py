@@ -140,7 +140,7 @@ class Client:
         self._wire = wire
         self._times = times
 
-    async def align(self, shared, lists, known=None, scheme="ecdh", seat=None):
+    async def align(self, shared, lists, known=None, scheme="ecdh", seat=None, present=()):
         await self._wire.listen(self.name, self.reception.serve)
         aligner = Aligner(
             config_of(self.name),
@@ -152,7 +152,7 @@ class Client:
             times=self._times,
         )
         try:
-            return await aligner.align(shared.call, scheme, lists, known)
+            return await aligner.align(shared.call, scheme, lists, known, present)
         finally:
             aligner.close()
 

@@ -412,6 +412,28 @@ def test_unaligned_ids_are_not_named_by_a_roster_that_has_changed():
         asyncio.run(alignments.attend(attended, "ecdh", ("bank", "museum", "shop")))
 
 
+def test_an_alignment_of_unaligned_ids_hears_who_is_in_the_tables():
+    """So that it can tell a point of one of them from that of somebody new."""
+    heard = []
+
+    async def align(*given):
+        heard.append(given)
+
+    attended = call(AlignmentPurpose.UNALIGNED_IDS)
+    known = SimpleNamespace(run=attended.run, members=attended.names)
+    parts = [SimpleNamespace(digests=object()), SimpleNamespace(digests=object())]
+    served = SimpleNamespace(
+        pseudonyms=known,
+        model=SimpleNamespace(roster=("bank", "shop")),
+        row_index=SimpleNamespace(people=parts),
+    )
+    serving = SimpleNamespace(current=served, unaligned_ids=list)
+    alignments = OwnAlignments(SimpleNamespace(align=align), None, None, serving, None)
+    asyncio.run(alignments.attend(attended, "ecdh", ("bank", "shop")))
+    [(*_, present)] = heard
+    assert present == [part.digests for part in parts]
+
+
 @pytest.mark.parametrize(("stopped", "ended"), [("run-1", ["run-1"]), ("run-2", [])])
 def test_who_is_barred_from_a_run_does_not_try_to_come_back_to_it(stopped, ended, monkeypatch):
     state = State()
