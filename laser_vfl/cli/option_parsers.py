@@ -10,6 +10,7 @@ _NUMBER = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
 _BITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 _BYTES = {"B/s": 1.0, "kB/s": 1e3, "KB/s": 1e3, "MB/s": 1e6, "GB/s": 1e9}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_WAITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 SLOWEST, FASTEST = 125.0, 125e9
 """A kilobit and a terabit a second, in bytes."""
@@ -19,12 +20,13 @@ LONGEST_LATENCY_S = 60.0
 
 
 def parse_seconds(text: str, option: str) -> float:
-    """Return the seconds in "200ms", "1.5s" or "2"."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ms|s|)", text.strip(), re.ASCII)
-    seconds = float(found[1]) / (1e3 if found[2] == "ms" else 1) if found else 0.0
+    """Return the seconds in "200ms", "1.5s", "5min", "1h" or "2"."""
+    found = re.fullmatch(_NUMBER + r"\s*(ms|s|min|h|)", text.strip(), re.ASCII)
+    seconds = float(found[1]) * _WAITS[found[2]] if found else 0.0
     if not 0 < seconds <= LONGEST_WAIT_S:
         raise ConfigError(
-            f"{option}: {quoted(text)} is no time to wait", hint="write it as 200ms or 1.5s"
+            f"{option}: {quoted(text)} is no time to wait",
+            hint="write it as 200ms, 1.5s, 5min or 2h, up to 24h; a number alone is seconds",
         )
     return seconds
 

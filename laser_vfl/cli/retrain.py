@@ -60,6 +60,8 @@ class RunRequester:
             run = started_run(before, status, asked["seed"])
             if run is not None:
                 break
+            if is_taken_back(status):
+                raise _taken_back(status)
             if time.monotonic() >= give_up_at:
                 raise _not_started(status)
             time.sleep(min(POLL_S, max(0.0, give_up_at - time.monotonic())))
@@ -143,6 +145,20 @@ def started_run(before: dict[str, Any], now: dict[str, Any], seed: int) -> str |
     if now["last_outcome"] != "finished":
         raise TrainingStopped(f"run {now['last_run']} has stopped: {now['last_outcome']}")
     return str(now["last_run"])
+
+
+def is_taken_back(now: dict[str, Any]) -> bool:
+    """Whether no run is asked for or under way, though one was asked for and none has begun."""
+    return not now["wanted"] and now["run"] is None
+
+
+def _taken_back(status: dict[str, Any]) -> TrainingStopped:
+    if any(client["has_head"] for client in status["clients"]):
+        return TrainingStopped("the run that was asked for was cancelled before it began")
+    return TrainingStopped(
+        "the run that was asked for was cancelled before it began, or no client has labels",
+        hint="the log of the coordinator says which",
+    )
 
 
 def _not_started(status: dict[str, Any]) -> TrainingStopped:

@@ -72,8 +72,7 @@ def print_federation(status: dict[str, Any], console: Console) -> None:
         for line in under_way:
             say(console, line)
     elif status["wanted"]:
-        waiting_for = ", ".join(status["waiting_for"])
-        say(console, f"the next run {f'waits for {waiting_for}' if waiting_for else 'starts now'}")
+        say(console, next_run_line(status["waiting_for"]))
     else:
         say(console, "no run is wanted or under way")
     for client in status["requests"]:
@@ -212,6 +211,12 @@ def print_client(status: dict[str, Any], console: Console) -> None:
         _print_scores(model, status["subsets"], console)
     if status["peers"]:
         _print_peers(status["peers"], console)
+
+
+def next_run_line(waiting_for: list[str]) -> str:
+    """Return what to say of a run that is asked for and has not begun."""
+    names = ", ".join(waiting_for)
+    return f"the next run {f'waits for {names}' if names else 'starts now'}"
 
 
 def held_lines(status: dict[str, Any]) -> list[str]:

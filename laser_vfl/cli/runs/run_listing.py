@@ -8,7 +8,7 @@ from rich.console import Console
 
 from laser_vfl.cli.own_daemon import own_daemon
 from laser_vfl.cli.retrain import asked_coordinator
-from laser_vfl.cli.status import held_lines, local_time
+from laser_vfl.cli.status import held_lines, local_time, next_run_line
 from laser_vfl.cli.terminal_tables import add_row, new_table, say
 from laser_vfl.client.config import ClientConfig
 from laser_vfl.remote.operations import client_status, coordinator_status
@@ -81,7 +81,15 @@ def listing(status: dict[str, Any]) -> dict[str, Any]:
         "held_by": status["held_by"],
         "requests": status["requests"],
         "next_run_at": status["next_run_at"],
+        "next_run": next_run(status),
     }
+
+
+def next_run(status: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the run that is asked for and has not begun, by whom it waits for; None without."""
+    if not status["wanted"] or status["run"]:
+        return None
+    return {"seed": status["seed"], "waiting_for": status["waiting_for"]}
 
 
 def print_listing(listed: dict[str, Any], console: Console) -> None:
@@ -92,6 +100,8 @@ def print_listing(listed: dict[str, Any], console: Console) -> None:
     console.print(table)
     if listed["held_by"]:
         say(console, f"the run that is held waits for {', '.join(listed['held_by'])}")
+    if listed["next_run"]:
+        say(console, next_run_line(listed["next_run"]["waiting_for"]))
     for client in listed["requests"]:
         say(console, f"{client} asks for a run; `laser-vfl runs approve {client}` lets it start")
     if listed["next_run_at"]:

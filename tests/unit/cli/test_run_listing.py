@@ -1,6 +1,10 @@
 """`runs list`: which runs a federation has, as its status tells."""
 
-from laser_vfl.cli.runs.run_listing import listing
+from io import StringIO
+
+from rich.console import Console
+
+from laser_vfl.cli.runs.run_listing import listing, print_listing
 
 
 def status(**changes):
@@ -12,6 +16,9 @@ def status(**changes):
     found = {"clients": clients, "run": None, "training": False, "requests": [], "last_run": None}
     return {
         **found,
+        "wanted": False,
+        "waiting_for": [],
+        "seed": 7,
         "last_outcome": None,
         "next_run_at": None,
         "held_run": None,
@@ -47,3 +54,16 @@ def test_who_asks_and_when_the_next_is_due_are_told():
 def test_a_run_that_is_held_is_shown_as_that():
     held = runs(last_run="run-3", last_outcome="finished", held_run="run-3", held_by=["shop"])
     assert held[-1] == ("run-3", "held", [])
+
+
+def test_a_run_that_is_asked_for_is_shown_with_whom_it_waits_for():
+    listed = listing(status(wanted=True, waiting_for=["telco"]))
+    assert listed["next_run"] == {"seed": 7, "waiting_for": ["telco"]}
+    assert listing(status())["next_run"] is None
+    assert listing(status(wanted=True, run="run-3"))["next_run"] is None
+
+
+def test_a_listing_for_a_person_says_whom_the_next_run_waits_for():
+    console = Console(file=StringIO(), width=100)
+    print_listing(listing(status(wanted=True, waiting_for=["telco"])), console)
+    assert "telco" in console.file.getvalue()

@@ -10,7 +10,16 @@ from laser_vfl.core import errors
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("200ms", 0.2), ("1.5s", 1.5), ("2s", 2.0), ("0.5", 0.5), (" 3 s", 3.0)]
+    ("text", "seconds"),
+    [
+        ("200ms", 0.2),
+        ("1.5s", 1.5),
+        ("2s", 2.0),
+        ("0.5", 0.5),
+        (" 3 s", 3.0),
+        ("5min", 300.0),
+        ("2h", 7200.0),
+    ],
 )
 def test_a_deadline_is_read(text, seconds):
     assert parse_seconds(text, "--deadline") == pytest.approx(seconds)
