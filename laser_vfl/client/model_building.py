@@ -1,6 +1,7 @@
 """This client's models, built from its configuration and its block, and checked against the run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -20,10 +21,11 @@ from laser_vfl.core.table_form import TableForm
 from laser_vfl.core.training.head_start import started
 from laser_vfl.core.training.layer_randomness import borrowed_generator, initial_randomness
 from laser_vfl.core.training.learner import Learner, OptimizerSettings
+from laser_vfl.data import Encoding, LabelEncoding
 from laser_vfl.methods.profiles import DEFAULT_METHOD
 from laser_vfl.methods.registry import method_named
 from laser_vfl.methods.training_settings import TrainingSettings
-from laser_vfl.models import check_fusion, check_representation, check_rows_apart
+from laser_vfl.models import OptionError, check_fusion, check_representation, check_rows_apart
 
 
 def check_noise(config: ClientConfig, block: Block, own: OwnModels = NO_MODELS) -> None:
@@ -36,8 +38,24 @@ def check_noise(config: ClientConfig, block: Block, own: OwnModels = NO_MODELS) 
         return
     if config.privacy.noise:
         with borrowed_generator(), placed(config.where("model.representation")):
-            representation = _parts(config, block, width or 1, own).of_block()
+            parts = _parts(config, block.encoding, block.labels, width or 1, own)
+            representation = parts.of_block()
         _check_noise(config, representation)
+
+
+def check_models(config: ClientConfig, encoding: Encoding, labels: LabelEncoding | None) -> None:
+    """Build the models as a run does, and refuse what it would refuse.
+
+    A factory of the user's own is left out while the federation's width is not known.
+    """
+    model, width = config.model, config.representation_dim
+    parts = _parts(config, encoding, labels, width or 1, NO_MODELS)
+    parts = _checked(config, parts, width or 1)
+    with borrowed_generator():
+        if ":" not in model.representation or width is not None:
+            parts.of_block()
+        if labels is not None and (":" not in model.fusion or width is not None):
+            parts.fusion()
 
 
 def build_models(
@@ -53,7 +71,7 @@ def build_models(
             hint="agree on one width with the coordinator",
         )
     method = method_named(settings.method)
-    parts = _checked(config, _parts(config, block, width, own), width)
+    parts = _checked(config, _parts(config, block.encoding, block.labels, width, own), width)
     _check_release(config, method)
     with initial_randomness(settings.seed, context.client):
         representation = method.models.representation(parts, context)
@@ -63,7 +81,7 @@ def build_models(
             train = block.train
             fusion = started(parts.fusion, block.label_noise, train.targets, train.label_weights)
             parts = replace(parts, fusion=fusion)
-        with placed(config.where("model.fusion")):
+        with _placed_model(config, "fusion"):
             return representation, method.models.fusion(parts, context)
 
 
@@ -117,25 +135,43 @@ def release_of(clip: float | None, noise: float, own_key: bytes) -> Release | No
     return Release(clip, noise, subkey(own_key, b"noise") if own_key else b"")
 
 
-def _parts(config: ClientConfig, block: Block, width: int, own: OwnModels) -> ModelParts:
+def _parts(
+    config: ClientConfig,
+    encoding: Encoding,
+    labels: LabelEncoding | None,
+    width: int,
+    own: OwnModels,
+) -> ModelParts:
     """Return how to build what the configuration names."""
     model = config.model.model_dump()
-    return model_parts(model, own, width=width, encoding=block.encoding, labels=block.labels)
+    return model_parts(model, own, width=width, encoding=encoding, labels=labels)
+
+
+@contextmanager
+def _placed_model(config: ClientConfig, part: str) -> Iterator[None]:
+    """Say which key an error in here is about: the options of a model, or its choice."""
+    with placed(config.where(f"model.{part}")):
+        try:
+            yield
+        except OptionError as error:
+            error.where = error.where or config.where(f"model.{part}_options")
+            raise
 
 
 def _checked(config: ClientConfig, parts: ModelParts, width: int) -> ModelParts:
     """Return these parts with checks: each model is checked when it is built."""
 
     def representation(input_shape: tuple[int, ...], form: TableForm | None) -> nn.Module:
-        with placed(config.where("model.representation")):
+        with _placed_model(config, "representation"):
             built = parts.representation(input_shape, form)
             check_representation(built, (form.width,) if form else input_shape, width)
         _check_noise(config, built)
         return built
 
     def fusion() -> nn.Module:
-        built = parts.fusion()
-        check_fusion(built, width, parts.num_outputs)
+        with _placed_model(config, "fusion"):
+            built = parts.fusion()
+            check_fusion(built, width, parts.num_outputs)
         return built
 
     return replace(parts, representation=representation, fusion=fusion)

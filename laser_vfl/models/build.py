@@ -83,6 +83,19 @@ def check_fusion_name(name: str) -> None:
     _resolve(name, _FUSIONS, "fusion model")
 
 
+class OptionError(ConfigError):
+    """An option of a model is at fault, and not the choice of the model."""
+
+
+def check_hidden(name: str) -> None:
+    """Refuse `hidden`, which has been given, for a model that would leave it unread in silence."""
+    if name == "tabular":
+        raise ConfigError(
+            "tabular does not read hidden: its layers are all of one width",
+            hint="remove it, and say model.representation_options: {width: 256, layers: 2}",
+        )
+
+
 class Options:
     """The options of a built-in model, read one by one; an option that nobody reads is an error."""
 
@@ -95,7 +108,7 @@ class Options:
         self._known.append(name)
         value = self._given.get(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ConfigError(
+            raise OptionError(
                 f"{self._model}: option {name}: expected an integer of at least {least}, "
                 f"got {value!r}",
                 hint=f"the default is {default}",
@@ -107,7 +120,7 @@ class Options:
         value = self._given.get(name, default)
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1:
             return float(value)
-        raise ConfigError(
+        raise OptionError(
             f"{self._model}: option {name}: expected a number from 0 to below 1, got {value!r}",
             hint=f"the default is {default}",
         )
@@ -115,13 +128,16 @@ class Options:
     def sizes(self, name: str, default: Sequence[int]) -> list[int]:
         self._known.append(name)
         value = self._given.get(name, default)
-        return check_sizes([value] if isinstance(value, int) else value, f"option {name}")
+        try:
+            return check_sizes([value] if isinstance(value, int) else value, f"option {name}")
+        except ConfigError as error:
+            raise OptionError(f"{self._model}: {error.message}", hint=error.hint) from None
 
     def refuse_unknown(self) -> None:
         unknown = [name for name in self._given if name not in self._known]
         if unknown:
             known = ", ".join(self._known) or "none"
-            raise ConfigError(
+            raise OptionError(
                 f'{self._model} has no option "{unknown[0]}"', hint=f"its options: {known}"
             )
 

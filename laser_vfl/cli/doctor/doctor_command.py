@@ -73,8 +73,8 @@ def _examine_client(config: ClientConfig, *, insecure: bool) -> Iterator[Finding
 
     me = client_of(config.federation, config.name)
     files = CredentialFiles(**config.tls.model_dump()) if config.tls else None
-    yield from check_tables(config)
-    yield check_models(config)
+    tables = yield from check_tables(config)
+    yield check_models(config, tables)
     yield check_required(config)
     yield from check_privacy(config)
     yield from check_secrets(config)

@@ -4,7 +4,7 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +15,10 @@ from laser_vfl.core.errors import ConfigError, LaserError
 from laser_vfl.core.release import __version__
 
 if TYPE_CHECKING:
-    from laser_vfl.data import TableSpec
+    from laser_vfl.data import Encoding, LabelEncoding, TableSpec
     from laser_vfl.security.token_file import Token
+
+    ReadTables = tuple[Encoding, LabelEncoding | None]
 
 MIN_FREE_BYTES = 1 << 30
 GIB = 1 << 30
@@ -27,8 +29,11 @@ def check_release() -> Finding:
     return ok("release", f"laser-vfl {__version__}, Python {platform.python_version()}")
 
 
-def check_tables(config: ClientConfig) -> Iterator[Finding]:
-    """Check that the tables are there and have their columns, then their rows and labels."""
+def check_tables(config: ClientConfig) -> Generator[Finding, None, "ReadTables | None"]:
+    """Check that the tables are there and have their columns, then their rows and labels.
+
+    Returns how they are encoded; None if that is not known, for one of them cannot be used.
+    """
     from laser_vfl.client.tables.block import table_spec, unlabelled_spec
     from laser_vfl.data import check_excluded, check_header
 
@@ -47,13 +52,14 @@ def check_tables(config: ClientConfig) -> Iterator[Finding]:
             yield failed(check, error)
         else:
             yield ok(check, f"{path}: has its columns, {num_features} of them features")
-    if not num_failed:
-        yield from _check_rows(config, data.train, data.test, spec)
+    if num_failed:
+        return None
+    return (yield from _check_rows(config, data.train, data.test, spec))
 
 
 def _check_rows(
     config: ClientConfig, train: Path, test: Path | None, spec: "TableSpec"
-) -> Iterator[Finding]:
+) -> Generator[Finding, None, "ReadTables | None"]:
     """Read the rows as a client does when it starts, and check what it would learn to predict."""
     from laser_vfl.client.tables.block import fit_labels
     from laser_vfl.data import Encoding, check_classes, check_tables_apart, read_table
@@ -71,7 +77,7 @@ def _check_rows(
             message += f", {len(test_rows)} to test"
     except LaserError as error:
         yield failed("data.rows", error)
-        return
+        return None
     yield ok("data.rows", message)
     report = report_of(rows, encoding, None)
     if report.columns:
@@ -81,14 +87,14 @@ def _check_rows(
     try:
         labels = fit_labels(config, rows)
         if labels is None:
-            return
+            return encoding, None
         if config.privacy.labels is not None:
             check_classes(rows, labels)
         if test is not None:
             labels.apply(test_rows)
     except LaserError as error:
         yield failed("data.label", error)
-        return
+        return encoding, None
     for remark in label_remarks(rows, labels):
         yield warn("data.label", remark.text, "correct the labels, or leave it if it is meant")
     classes = f" with {len(labels.classes)} classes" if labels.classes else ""
@@ -98,14 +104,18 @@ def _check_rows(
         yield ok(
             "privacy.labels", f"labels to train with are randomised, epsilon {private.epsilon:g}"
         )
+    return encoding, labels
 
 
-def check_models(config: ClientConfig) -> Finding:
-    """Check that the models of the configuration exist; nothing is built."""
+def check_models(config: ClientConfig, tables: "ReadTables | None") -> Finding:
+    """Check that the models of the configuration exist, and fit the tables if these are read."""
+    from laser_vfl.client import model_building
     from laser_vfl.client.tables.block import check_model_names
 
     try:
         check_model_names(config)
+        if tables is not None:
+            model_building.check_models(config, *tables)
     except LaserError as error:
         return failed("model", error)
     return ok("model", f"representation {config.model.representation}, head {config.model.fusion}")

@@ -35,7 +35,7 @@ from laser_vfl.data import (
     read_table,
 )
 from laser_vfl.data.table_report import report_of, surprises
-from laser_vfl.models import check_fusion_name, check_representation_name
+from laser_vfl.models import check_fusion_name, check_hidden, check_representation_name
 
 log = logging.getLogger(__name__)
 
@@ -131,9 +131,15 @@ def data_digest(block: Block) -> str:
 
 
 def check_model_names(config: ClientConfig) -> None:
-    """Refuse the name of a model that does not exist, before anything is read or built."""
+    """Refuse the name of a model that does not exist, or layers that it does not read.
+
+    This needs no table, so it comes before anything is read or built.
+    """
     with placed(config.where("model.representation")):
         check_representation_name(config.model.representation)
+    if "hidden" in config.model.model_fields_set:
+        with placed(config.where("model.hidden")):
+            check_hidden(config.model.representation)
     with placed(config.where("model.fusion")):
         check_fusion_name(config.model.fusion)
 
