@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from laser_vfl.core.alignment import DIGEST_BYTES, align_rows
-from laser_vfl.core.errors import DataError
+from laser_vfl.core.errors import DataError, quoted
 from laser_vfl.core.evaluation.metrics import r2
 from laser_vfl.core.evaluation.subset_scores import decide
 from laser_vfl.core.federation_context import FederationContext
@@ -91,6 +91,7 @@ class Simulation:
         arrays = _as_arrays(blocks)
         by_client = _labels_by_client(labels, tuple(arrays), _num_samples(arrays))
         self.roster = tuple(arrays)
+        self._samples_of_none = {name: _missing(array, 0) for name, array in arrays.items()}
         labelled = mask_of(k for k, name in enumerate(self.roster) if name in by_client)
         self._heads = self._method.blocks.heads(labelled)
         held = {name: np.flatnonzero(_observed(array)) for name, array in arrays.items()}
@@ -124,6 +125,8 @@ class Simulation:
 
     def predict(self, blocks: Blocks, client: str | None = None) -> Array:
         """Predict each sample from all the blocks it has, at a client that holds it.
+
+        A client that is left out of `blocks` holds none of the samples.
 
         Without `client`, the first of the roster that holds the sample and has labels answers. A
         sample that nobody can answer for is None.
@@ -237,12 +240,21 @@ class Simulation:
 
         Decisions are class numbers (multiclass), log-odds (binary) or standardised values.
         """
-        arrays = _as_arrays(blocks)
-        if tuple(arrays) != self.roster:
-            raise DataError(f"expected the blocks {', '.join(self.roster)}, in this order")
+        arrays = self._completed(_as_arrays(blocks))
         held = {name: _observed(array) for name, array in arrays.items()}
         shown = {name: self._embedded(name, array, held[name]) for name, array in arrays.items()}
         return {name: (self._decisions(name, shown, held), held[name]) for name in self._labels}
+
+    def _completed(self, given: Mapping[str, Block]) -> dict[str, Block]:
+        """Return a block for each client; one that was left out is missing for all samples."""
+        if unknown := [name for name in given if name not in self.roster]:
+            raise DataError(
+                f"there is no client {quoted(unknown[0])} with a block",
+                hint=f"blocks are those of {', '.join(self.roster)}",
+            )
+        num = _num_samples(given)
+        absent = {name: _missing(like, num) for name, like in self._samples_of_none.items()}
+        return {name: given.get(name, absent[name]) for name in self.roster}
 
     def classes(self, blocks: Blocks) -> dict[str, tuple[Array, Array]]:
         """Return, for each head, classes as they are in its labels, and which samples it holds."""
@@ -292,7 +304,7 @@ class Simulation:
 
 def _as_arrays(blocks: Blocks) -> dict[str, Block]:
     arrays = {
-        name: block if isinstance(block, pl.DataFrame) else np.asarray(block)
+        name: block if isinstance(block, pl.DataFrame) else _numbers(name, np.asarray(block))
         for name, block in blocks.items()
     }
     if not arrays or any(len(array.shape) < 2 for array in arrays.values()):
@@ -300,6 +312,36 @@ def _as_arrays(blocks: Blocks) -> dict[str, Block]:
     if len({len(array) for array in arrays.values()}) > 1:
         raise DataError("blocks have a row for each sample, NaN where a client does not have it")
     return arrays
+
+
+def _numbers(name: str, array: Array) -> Array:
+    """Return an array of numbers as it is, and any other as numbers."""
+    if array.dtype.kind in "biuf" or array.ndim < 2:
+        return array
+    try:
+        return array.astype(np.float64)
+    except (ValueError, TypeError):
+        row = next((row for row, values in enumerate(array) if not _is_numeric(values)), 0)
+        raise DataError(
+            f"the block has a value in row {row} that is no number",
+            where=name,
+            hint="give an array of numbers, or a polars frame, which may have text",
+        ) from None
+
+
+def _is_numeric(values: Any) -> bool:
+    try:
+        np.asarray(values).astype(np.float64)
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def _missing(like: Block, num: int) -> Block:
+    """Return so many samples of a block that a client has none of."""
+    if isinstance(like, pl.DataFrame):
+        return like.clear(num)
+    return np.full((num, *like.shape[1:]), np.nan, dtype=np.float32)
 
 
 def _num_samples(arrays: Mapping[str, Block]) -> int:

@@ -104,6 +104,8 @@ def test_the_same_seed_gives_the_same_federation():
         ({"a": np.zeros((3, 1))}, np.zeros(2), "one value for each of the 3 samples"),
         ({"a": np.zeros((3, 1))}, {"b": np.zeros(3)}, "the roster, which has a"),
         ({"a": np.eye(3)}, np.ones(3), "one class"),
+        ({"a": np.array([["1"], ["2"], ["x"]])}, np.arange(3), "a: .* row 2"),
+        ({"a": np.array([[1], [object()], [2]])}, np.arange(3), "a: .* row 1"),
     ],
 )
 def test_what_cannot_be_trained_on_is_refused(blocks, labels, message):
@@ -113,7 +115,32 @@ def test_what_cannot_be_trained_on_is_refused(blocks, labels, message):
 
 def test_other_blocks_than_in_training_are_refused(trained):
     with pytest.raises(DataError, match="bank, shop"):
-        trained.predict({"shop": np.zeros((2, 3))})
+        trained.predict({"gym": np.zeros((2, 3))})
+
+
+def test_a_block_that_is_left_out_is_missing_for_all_samples(trained):
+    blocks, _ = world(seed=1, p_miss=0.3)
+    missing = {**blocks, "bank": np.full_like(blocks["bank"], np.nan)}
+    left_out = trained.predict({"shop": blocks["shop"]})
+    assert left_out.tolist() == trained.predict(missing).tolist()
+
+
+def test_a_frame_that_is_left_out_is_missing_for_all_samples():
+    rng = np.random.default_rng(3)
+    numbers = rng.standard_normal((120, 2))
+    frame = pl.DataFrame({"age": numbers[:, 0], "plan": ["a", "b", "c"] * 40})
+    blocks = {"bank": numbers, "shop": frame}
+    trained = simulate(blocks, (numbers[:, 0] > 0).astype(int), **FAST | {"epochs": 1})
+    left_out = trained.predict({"bank": numbers})
+    assert left_out.tolist() == trained.predict({**blocks, "shop": frame.clear(120)}).tolist()
+    assert len(left_out) == 120
+
+
+def test_numbers_in_an_array_of_objects_are_numbers():
+    blocks, labels = world()
+    trained = simulate({**blocks, "bank": blocks["bank"].astype(object)}, labels, **FAST)
+    same = simulate(blocks, labels, **FAST)
+    assert trained.predict(blocks).tolist() == same.predict(blocks).tolist()
 
 
 def test_blocks_may_be_frames():
