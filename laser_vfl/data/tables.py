@@ -254,13 +254,22 @@ def require_names(wanted: Iterable[str], names: Sequence[str], path: Path, what:
     for name in wanted:
         if name in names:
             continue
-        near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+        near = _near(name, names)
         hint = f"did you mean {_quoted(near)}?" if near else f"the file has {_quoted(names)}"
         if any(_NUMBER.fullmatch(given) for given in names):  # a row, whose values are not shown
             hint = "is its first line a header? it has numbers"
         if len(names) == 1 and re.search(r"[;\t|]", names[0]):
             hint = SEPARATE_WITH_COMMAS
         raise DataError(f'there is no {what} "{name}"', hint=hint, where=str(path))
+
+
+def _near(wanted: str, names: Sequence[str]) -> list[str]:
+    """Return the names that come near, whatever their case."""
+    folded: dict[str, list[str]] = {}
+    for name in names:
+        folded.setdefault(name.casefold(), []).append(name)
+    close = difflib.get_close_matches(wanted.casefold(), folded, n=3, cutoff=0.6)
+    return [name for one in close for name in folded[one]][:3]
 
 
 def _check_unique(table: Table) -> None:

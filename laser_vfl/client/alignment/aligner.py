@@ -263,10 +263,12 @@ class _Attempt:
         await session.commit(call.id, mine.num_points, mine.sha256, mine.num_known)
         directive = await session.directive(self._has_commitments)
         promises = read_promises(directive.gathering.call, call, self._max_people)
+        counted = "new people" if self._known is not None else "people"
         for name in call.names:
             told = promises[name]
             besides = f", and {told.num_known} of before" if told.num_known else ""
-            log.info("%s brings %d people%s", name, told.num_points, besides)
+            brought = told.num_points or "no"
+            log.info("%s brings %s %s%s", name, brought, counted, besides)
         if promises[ring.me] != mine:
             raise ContractError("the coordinator tells of another commitment than this client made")
         most = self._most(promises)

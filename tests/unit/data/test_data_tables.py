@@ -131,6 +131,11 @@ def test_a_csv_file_of_another_form_is_told_from_a_torn_one(tmp_path, text, matc
     assert hint in refuse(write(tmp_path, text), match).hint
 
 
+def test_a_name_in_another_case_is_near(tmp_path):
+    path = write(tmp_path, "id,age,churned\n1,30,0\n")
+    assert refuse(path, 'no id column "ID"', TableSpec(id="ID")).hint == 'did you mean "id"?'
+
+
 def test_missing_columns_suggest_near_names(tmp_path):
     path = write(tmp_path, "customer_id,age,churned\n1,30,0\n")
     assert (
