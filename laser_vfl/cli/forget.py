@@ -24,7 +24,8 @@ EFFECT = (
 )
 REMAINS = (
     "models that were trained with these people, here and at peers, with their checkpoints and "
-    "the encoding in the manifest: `laser-vfl retrain` makes models without them",
+    "the encoding in the manifest: `laser-vfl retrain --config coordinator.yaml` makes models "
+    "without them",
     "what peers hold of them in tables of their own",
     "this organisation's own tables and backups, which are not touched",
 )

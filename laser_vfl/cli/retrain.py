@@ -9,7 +9,7 @@ from typing import Any
 from laser_vfl.cli.daemon_config import DaemonConfig
 from laser_vfl.cli.option_parsers import parse_seconds
 from laser_vfl.cli.own_daemon import own_coordinator
-from laser_vfl.cli.status import problems
+from laser_vfl.cli.status import asked_as, problems
 from laser_vfl.core.errors import ConfigError, TrainingStopped, printable
 from laser_vfl.remote.calls import Access, coordinator_access
 from laser_vfl.remote.operations import coordinator_status, retrain
@@ -63,7 +63,7 @@ class RunRequester:
             if is_taken_back(status):
                 raise _taken_back(status)
             if time.monotonic() >= give_up_at:
-                raise _not_started(status)
+                raise _not_started(status, asked_as(self._path, address))
             time.sleep(min(POLL_S, max(0.0, give_up_at - time.monotonic())))
         if as_json:
             state = "training" if status["training"] else "finished"
@@ -161,10 +161,10 @@ def _taken_back(status: dict[str, Any]) -> TrainingStopped:
     )
 
 
-def _not_started(status: dict[str, Any]) -> TrainingStopped:
+def _not_started(status: dict[str, Any], asked: str) -> TrainingStopped:
     text = "asked for, but the run has not started"
     if not status["waiting_for"]:
-        return TrainingStopped(text, hint="`laser-vfl status` shows who does what")
+        return TrainingStopped(text, hint=f"`laser-vfl status {asked}` shows who does what")
     waiting_for = ", ".join(status["waiting_for"])
     waiting_for = "; ".join([f"waiting for {waiting_for}", *problems(status)])
     return TrainingStopped(f"{text}: {waiting_for}", hint="it starts when they are there")

@@ -1,6 +1,7 @@
 """`status`: how a federation or one client is doing, as tables for a person or as JSON."""
 
 import json
+import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -54,15 +55,24 @@ def run_status(
     if as_json:
         print(json.dumps(status, ensure_ascii=False))
     elif is_client:
-        print_client(status, Console())
+        print_client(status, Console(), config)
     else:
-        print_federation(status, Console())
+        print_federation(status, Console(), asked_as(config, coordinator))
     if metrics and not as_json:
         say(Console(), f"metrics at http://{metrics}/metrics")
 
 
-def print_federation(status: dict[str, Any], console: Console) -> None:
-    """Print the status of a coordinator."""
+def asked_as(config: Path | None, coordinator: str | None) -> str:
+    """Return the option of a command that asks the same coordinator."""
+    if config is not None:
+        return f"--config {shlex.quote(str(config))}"
+    return f"--coordinator {shlex.quote(coordinator or 'HOST:PORT')}"
+
+
+def print_federation(
+    status: dict[str, Any], console: Console, asked: str = "--config coordinator.yaml"
+) -> None:
+    """Print the status of a coordinator; `asked` is the option that says which."""
     say(console, f"federation {status['federation']}, release {status['release']}")
     if status["training"]:
         say(console, f"training run {status['run']} with seed {status['seed']}")
@@ -76,7 +86,7 @@ def print_federation(status: dict[str, Any], console: Console) -> None:
     else:
         say(console, "no run is wanted or under way")
     for client in status["requests"]:
-        how = f"it starts after `laser-vfl runs approve {client}`"
+        how = f"it starts after `laser-vfl runs approve {client} {asked}`"
         say(console, f"{client} asks for a run; {how}")
     if status["next_run_at"]:
         say(console, f"next run by the schedule at {local_time(status['next_run_at'])}")
@@ -170,7 +180,7 @@ def _checkpoint(status: dict[str, Any]) -> str:
     return f"everybody has the checkpoint of step {step}" if step else "no checkpoint yet"
 
 
-def print_client(status: dict[str, Any], console: Console) -> None:
+def print_client(status: dict[str, Any], console: Console, config: Path | None = None) -> None:
     """Print the status of a client."""
     about = f"{status['client']} of federation {status['federation']}, release {status['release']}"
     say(console, f"{about}: {status['activity']}")
@@ -198,7 +208,7 @@ def print_client(status: dict[str, Any], console: Console) -> None:
     else:
         trained = local_time(model["trained_at"], "%Y-%m-%d %H:%M")
         say(console, f"model of run {model['run']}, {trained}, {model['num_steps']} steps")
-    for line in held_lines(status):
+    for line in held_lines(status, config):
         say(console, line)
     say(
         console,
@@ -219,13 +229,15 @@ def next_run_line(waiting_for: list[str]) -> str:
     return f"the next run {f'waits for {names}' if names else 'starts now'}"
 
 
-def held_lines(status: dict[str, Any]) -> list[str]:
+def held_lines(status: dict[str, Any], config: Path | None = None) -> list[str]:
     """Return what to say of a model that a client does not serve yet."""
+    file = shlex.quote(str(config)) if config else "FILE"
     if status["next_model"] is None:
         return []
     run = status["next_model"]["run"]
     if not status["next_is_published"]:
-        return [f"run {run} is held back here; `laser-vfl runs publish {run}` publishes it"]
+        how = f"`laser-vfl runs publish {run} --config {file}`"
+        return [f"run {run} is held back here; {how} publishes it"]
     who = ", ".join(status["held_by"]) or "the coordinator to say that all have published it"
     return [f"run {run} is published here, and not served yet: it waits for {who}"]
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from laser_vfl.cli.own_daemon import own_daemon
 from laser_vfl.cli.retrain import asked_coordinator
-from laser_vfl.cli.status import held_lines, local_time, next_run_line
+from laser_vfl.cli.status import asked_as, held_lines, local_time, next_run_line
 from laser_vfl.cli.terminal_tables import add_row, new_table, say
 from laser_vfl.client.config import ClientConfig
 from laser_vfl.remote.operations import client_status, coordinator_status
@@ -25,17 +25,18 @@ def run_list(
     if config is not None and coordinator is None:
         daemon = own_daemon(config)
         if isinstance(daemon.config, ClientConfig):
-            _run_list_client(client_status(daemon.address, daemon.access), as_json=as_json)
+            status = client_status(daemon.address, daemon.access)
+            _run_list_client(status, config, as_json=as_json)
             return
     address, access, _ = asked_coordinator(coordinator, config, files)
     listed = listing(coordinator_status(address, access))
     if as_json:
         print(json.dumps(listed, ensure_ascii=False))
     else:
-        print_listing(listed, Console())
+        print_listing(listed, Console(), asked_as(config, coordinator))
 
 
-def _run_list_client(status: dict[str, Any], *, as_json: bool) -> None:
+def _run_list_client(status: dict[str, Any], config: Path, *, as_json: bool) -> None:
     listed = client_listing(status)
     if as_json:
         print(json.dumps(listed, ensure_ascii=False))
@@ -47,7 +48,7 @@ def _run_list_client(status: dict[str, Any], *, as_json: bool) -> None:
         score = "" if run["score"] is None else f"{run['score']:.3f}"
         add_row(table, run["run"], run["state"], trained, score)
     console.print(table)
-    for line in held_lines(status):
+    for line in held_lines(status, config):
         say(console, line)
 
 
@@ -92,8 +93,10 @@ def next_run(status: dict[str, Any]) -> dict[str, Any] | None:
     return {"seed": status["seed"], "waiting_for": status["waiting_for"]}
 
 
-def print_listing(listed: dict[str, Any], console: Console) -> None:
-    """Print a listing for a person."""
+def print_listing(
+    listed: dict[str, Any], console: Console, asked: str = "--config coordinator.yaml"
+) -> None:
+    """Print a listing for a person; `asked` is the option that says of which coordinator."""
     table = new_table("run", "state", "served by")
     for run in listed["runs"]:
         add_row(table, run["run"], run["state"], ", ".join(run["served_by"]))
@@ -103,7 +106,8 @@ def print_listing(listed: dict[str, Any], console: Console) -> None:
     if listed["next_run"]:
         say(console, next_run_line(listed["next_run"]["waiting_for"]))
     for client in listed["requests"]:
-        say(console, f"{client} asks for a run; `laser-vfl runs approve {client}` lets it start")
+        how = f"`laser-vfl runs approve {client} {asked}`"
+        say(console, f"{client} asks for a run; {how} lets it start")
     if listed["next_run_at"]:
         say(console, f"next run by the schedule at {local_time(listed['next_run_at'])}")
 

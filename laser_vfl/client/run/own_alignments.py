@@ -64,12 +64,12 @@ class OwnAlignments:
         if known is None or (known.run, known.members) != (call.run, call.names):
             raise DataError(
                 f"this client has no scalar of run {call.run} with these members",
-                hint="train again with `laser-vfl retrain`",
+                hint="train again with `laser-vfl retrain --config coordinator.yaml`",
             )
         if model is None or model.model.roster != roster:
             raise DataError(
                 "the roster has changed since the training, and names do not fit it any more",
-                hint="train again with `laser-vfl retrain`",
+                hint="train again with `laser-vfl retrain --config coordinator.yaml`",
             )
         return known
 

@@ -254,8 +254,9 @@ class RunSupervisor:
             log.warning(
                 "a run does not start by itself here: this federation has trained before, or an "
                 "operator has cancelled its first run; the one that this client asks for starts "
-                "when an operator of the coordinator approves it (laser-vfl runs approve %s) or "
-                "asks for one of everybody (laser-vfl retrain)",
+                "when an operator of the coordinator approves it "
+                "(laser-vfl runs approve %s --config coordinator.yaml) or asks for one of "
+                "everybody (laser-vfl retrain --config coordinator.yaml)",
                 self._config.name,
             )
         else:

@@ -44,6 +44,7 @@ from laser_vfl.core.errors import ContractError, LimitExceeded, MismatchError, N
 
 log = logging.getLogger(__name__)
 
+SHOW_STATUS = "`laser-vfl status --config coordinator.yaml`"
 CANCELLED = "an operator cancelled it before it began to train"
 
 
@@ -211,11 +212,12 @@ class Federation:
         if run is not None and run.membership is not None:
             raise MismatchError(
                 f"run {run.id} trains already, and only a run that has not begun is cancelled",
-                hint="wait for its end; `laser-vfl status` shows how far it is",
+                hint=f"wait for its end; {SHOW_STATUS} shows how far it is",
             )
         if run is None and not self.alignments.is_for_run and not self.wanted:
             raise MismatchError(
-                "no run is asked for or aligned", hint="`laser-vfl status` shows what is under way"
+                "no run is asked for or aligned",
+                hint=f"{SHOW_STATUS} shows what is under way",
             )
         self._start.cancel()
         id = ""
@@ -413,7 +415,7 @@ class Federation:
         if self.run is not None:
             raise MismatchError(
                 f"a run is under way: {self.run.id}",
-                hint="wait for its end; `laser-vfl status` shows how far it is",
+                hint=f"wait for its end; {SHOW_STATUS} shows how far it is",
             )
 
     def _find_request(self, client: str) -> Registration:
@@ -423,7 +425,7 @@ class Federation:
             who = ", ".join(self.requests) or "nobody does"
             raise MismatchError(
                 f"{client} asks for no run that has to be approved; who does: {who}",
-                hint="ask for a run of everybody with `laser-vfl retrain`",
+                hint="ask for a run of everybody: `laser-vfl retrain --config coordinator.yaml`",
             )
         return self.registry[client]
 

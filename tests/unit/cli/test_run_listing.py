@@ -1,10 +1,12 @@
 """`runs list`: which runs a federation has, as its status tells."""
 
 from io import StringIO
+from pathlib import Path
 
 from rich.console import Console
 
 from laser_vfl.cli.runs.run_listing import listing, print_listing
+from laser_vfl.cli.status import asked_as
 
 
 def status(**changes):
@@ -67,3 +69,10 @@ def test_a_listing_for_a_person_says_whom_the_next_run_waits_for():
     console = Console(file=StringIO(), width=100)
     print_listing(listing(status(wanted=True, waiting_for=["telco"])), console)
     assert "telco" in console.file.getvalue()
+
+
+def test_a_listing_has_complete_commands():
+    console = Console(file=StringIO(), width=200)
+    print_listing(listing(status(requests=["shop"])), console, asked_as(Path("c o.yaml"), None))
+    assert "laser-vfl runs approve shop --config 'c o.yaml'" in console.file.getvalue()
+    assert asked_as(None, "127.0.0.1:7000") == "--coordinator 127.0.0.1:7000"

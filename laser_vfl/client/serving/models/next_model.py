@@ -65,7 +65,7 @@ class NextModel:
         if run == self.run and not self.is_published:
             log.warning(
                 "run %s is trained, and held back by this client (publish: hold); "
-                "`laser-vfl runs publish %s` publishes it",
+                "`laser-vfl runs publish %s --config FILE`, with its configuration, publishes it",
                 run,
                 run,
             )
