@@ -55,11 +55,16 @@ def read_certificates(path: Path) -> list[Certificate]:
 
 
 def verify_issued_by(leaf_pem: bytes, authority_pem: bytes, now: datetime) -> bool:
-    """Return whether one of these authorities has signed a certificate, and both are valid now."""
+    """Return whether one of these authorities has signed a certificate, and both are valid now.
+
+    A serial number that is not positive is no valid one (RFC 5280), whatever the library makes of it.
+    """
     try:
         leaf = x509.load_pem_x509_certificate(leaf_pem)
         authorities = x509.load_pem_x509_certificates(authority_pem)
     except (ValueError, UnsupportedAlgorithm):
+        return False
+    if leaf.serial_number <= 0:
         return False
     return any(_has_issued(authority, leaf, now) for authority in authorities)
 
