@@ -57,7 +57,7 @@ def read_certificates(path: Path) -> list[Certificate]:
 def verify_issued_by(leaf_pem: bytes, authority_pem: bytes, now: datetime) -> bool:
     """Return whether one of these authorities has signed a certificate, and both are valid now.
 
-    A serial number that is not positive is no valid one (RFC 5280), whatever the library makes of it.
+    A serial number that is not positive is not valid (RFC 5280), whatever the library makes of it.
     """
     try:
         leaf = x509.load_pem_x509_certificate(leaf_pem)
