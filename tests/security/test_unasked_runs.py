@@ -69,8 +69,7 @@ def _ask_for_a_run(stub: CoordinatorStub, nonce: str) -> None:
         has_head=True,
         wants_run=True,
     )
-    eventually(lambda: _registered(stub, registration), "it is registered")
-    me = stub.Register(registration, timeout=5).incarnation
+    me = eventually(lambda: _registered(stub, registration), "it is registered")
     beats: queue.SimpleQueue[pb.Heartbeat | None] = queue.SimpleQueue()
     state = pb.CLIENT_STATE_JOINING
     beats.put(pb.Heartbeat(client="shop", incarnation=me, state=state, prepared=True))
@@ -85,13 +84,12 @@ def _ask_for_a_run(stub: CoordinatorStub, nonce: str) -> None:
         list(session)
 
 
-def _registered(stub: CoordinatorStub, registration: pb.RegisterRequest) -> bool:
-    """Whether the coordinator takes it; it may still have to notice that another has left."""
+def _registered(stub: CoordinatorStub, registration: pb.RegisterRequest) -> int:
+    """Return the incarnation; 0 while it may not, or another has still to be seen leaving."""
     try:
-        stub.Register(registration, timeout=5)
+        return stub.Register(registration, timeout=5).incarnation
     except grpc.RpcError:
-        return False
-    return True
+        return 0
 
 
 def _stay_idle(serving: Federation) -> None:

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
+import grpc
+
 from laser_vfl.cli import main
 from laser_vfl.client.peers.peer_mesh import PeerMesh
 from laser_vfl.client.session.coordinator_session import Session
@@ -19,6 +21,7 @@ from laser_vfl.security.identity import client_of
 from laser_vfl.transport.frames import open_exchange
 from laser_vfl.transport.reloading_channel import ReloadingChannel
 from laser_vfl.v1 import coordinator_pb2 as pb
+from laser_vfl.v1 import peer_pb2
 from tests.support.attacks.unruly_client import say
 
 FLOODED_S = 20.0
@@ -54,21 +57,22 @@ def streams() -> None:
     async def flood(mesh: PeerMesh, peer: Any) -> None:
         to = client_of(mesh._credentials.federation, peer.name)
         channel = ReloadingChannel(peer.address, mesh._credentials, to, mesh._options)
+        hello = peer_pb2.Frame.FromString(mesh.hello(peer))
+        hello.incarnation += NOBODY  # or it would take the place of the right stream
+        while not mesh.are_up().get(peer.name):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        say("floods")
         until = time.monotonic() + FLOODED_S
         while time.monotonic() < until:
-            with suppress(Exception):
+            with suppress(grpc.RpcError, asyncio.InvalidStateError):
                 call = open_exchange(channel.channel)
-                hello = mesh.hello(peer)
-                hello.incarnation += NOBODY  # or it would take the place of the right stream
-                await call.write(hello)
-                await call.read()
+                await call.write(hello.SerializeToString())
                 call.cancel()
             await asyncio.sleep(0)
 
     def begin_and_flood(mesh: PeerMesh, view: Any) -> None:
         begin(mesh, view)
         if not floods:
-            say("floods")
             floods.extend(asyncio.create_task(flood(mesh, peer)) for peer in view.peers)
 
     PeerMesh.begin = begin_and_flood  # type: ignore[method-assign]
