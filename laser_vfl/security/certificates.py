@@ -84,10 +84,20 @@ def _has_issued(authority: x509.Certificate, leaf: x509.Certificate, now: dateti
 def is_authority(certificate: x509.Certificate) -> bool:
     """Return whether a certificate may sign others."""
     try:
-        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+        constraints = extensions_of(certificate).get_extension_for_class(x509.BasicConstraints)
     except x509.ExtensionNotFound:
         return False
     return constraints.value.ca
+
+
+def extensions_of(
+    of: x509.Certificate | x509.CertificateSigningRequest,
+) -> x509.Extensions:
+    """Return the extensions; raises ValueError for what cannot be read, or stands there twice."""
+    try:
+        return of.extensions
+    except x509.DuplicateExtension as error:
+        raise ValueError(str(error)) from None
 
 
 def named_by(extensions: x509.Extensions) -> tuple[Identity | None, tuple[str, ...]]:
@@ -139,7 +149,7 @@ def read_pem(path: Path) -> bytes:
 
 
 def _described(path: Path, certificate: x509.Certificate) -> Certificate:
-    identity, dns_names = named_by(certificate.extensions)
+    identity, dns_names = named_by(extensions_of(certificate))
     return Certificate(
         path=path,
         subject=name_part(certificate.subject, NameOID.COMMON_NAME),

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from laser_vfl.atomic_files import stamp
 from laser_vfl.core.errors import IdentityError
 from laser_vfl.private_files import require_private
-from laser_vfl.security.certificates import named_by, public_bytes
+from laser_vfl.security.certificates import extensions_of, named_by, public_bytes
 from laser_vfl.security.identity import Identity
 
 log = logging.getLogger(__name__)
@@ -224,7 +224,7 @@ def _read_material(files: CredentialFiles) -> Material:
         certificate = x509.load_pem_x509_certificate(cert)
         private = serialization.load_pem_private_key(key, password=None)
         is_pair = public_bytes(private.public_key()) == public_bytes(certificate.public_key())
-        me, _ = named_by(certificate.extensions)
+        me, _ = named_by(extensions_of(certificate))
     except (ValueError, TypeError, UnsupportedAlgorithm):
         is_pair = False
     if not is_pair:

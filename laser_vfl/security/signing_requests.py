@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from laser_vfl.core.errors import IdentityError
 from laser_vfl.security.authority import names_of, subject_of
-from laser_vfl.security.certificates import named_by, public_bytes, read_pem
+from laser_vfl.security.certificates import extensions_of, named_by, public_bytes, read_pem
 from laser_vfl.security.identity import Identity
 
 ASK_AGAIN = "make it with `laser-vfl certs request`"
@@ -46,7 +46,7 @@ def read_request(path: Path) -> SigningRequest:
     try:
         request = x509.load_pem_x509_csr(content)
         is_signed = request.is_signature_valid
-        identity, _ = named_by(request.extensions)
+        identity, _ = named_by(extensions_of(request))
         key = request.public_key()
     except (ValueError, UnsupportedAlgorithm):
         raise _refused(path, "holds no request that can be read") from None

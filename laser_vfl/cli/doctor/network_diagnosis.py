@@ -16,7 +16,7 @@ from laser_vfl.cli.doctor.tls_probe import (
 )
 from laser_vfl.config.address import Address
 from laser_vfl.core.errors import AddressError, IdentityError, LaserError, printable
-from laser_vfl.security.certificates import named_by
+from laser_vfl.security.certificates import extensions_of, named_by
 from laser_vfl.security.credentials import CredentialFiles
 from laser_vfl.security.identity import Identity
 
@@ -182,7 +182,7 @@ def _wrong_name(
 def _named(tls: ssl.SSLSocket) -> tuple[Identity | None, tuple[str, ...]]:
     try:
         certificate = x509.load_der_x509_certificate(tls.getpeercert(binary_form=True) or b"")
-        return named_by(certificate.extensions)
+        return named_by(extensions_of(certificate))
     except ValueError:
         return None, ()
 
